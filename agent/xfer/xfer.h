@@ -81,10 +81,16 @@ struct nxl_xfer_region {
 NXL_MUST_USE enum nxl_code nxl_xfer_register(struct nxl_xfer_session *session, uint32_t peer,
                                              const struct nxl_xfer_region *regions, uint32_t count, const int *fds,
                                              uint32_t fd_count, uint64_t *ret_ids, struct nxl_err *err);
-/* Deregisters what is quiet; ret_done[k] is 1 where that happened. NXL_BUSY, NXL_NOT_FOUND or
- * NXL_BACKEND name the first that stayed. */
-NXL_MUST_USE enum nxl_code nxl_xfer_deregister(struct nxl_xfer_session *session, uint32_t peer, const uint64_t *ids,
-                                               uint32_t count, uint8_t *ret_done, struct nxl_err *err);
+/* Takes regions out of use: no new transfer finds them. fn is called exactly once (maybe from inside,
+ * not after the session closed) when linked agents that know them confirmed that nothing of theirs
+ * moves any more, or after timeout_ns. done[k] is 1 where the region is gone for good. Those that
+ * running transfers of this agent use stay untouched (NXL_BUSY); unconfirmed ones stay leaving
+ * (NXL_BUSY) and may be asked for again. code and err tell of the first that stayed: NXL_BUSY,
+ * NXL_NOT_FOUND, NXL_BACKEND (a backend did not let go: pinned until it does). */
+typedef void nxl_xfer_deregistered_fn(void *arg, const uint8_t *done, uint32_t count, enum nxl_code code,
+                                      const struct nxl_err *err);
+void nxl_xfer_deregister(struct nxl_xfer_session *session, uint32_t peer, const uint64_t *ids, uint32_t count,
+                         uint64_t timeout_ns, nxl_xfer_deregistered_fn *fn, void *arg);
 
 /* ---- lists -------------------------------------------------------------------------------- */
 
