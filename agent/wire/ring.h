@@ -85,7 +85,8 @@ enum nxl_ring_state {
 struct nxl_ring_slot {
     _Atomic uint64_t word; /* generation << 8 | NXL_RING_QUIET? | state; stored last, release */
     int32_t code;
-    uint8_t backend, path, protocol, device;
+    uint8_t backend; /* as in the entry: 1 + index into WELCOME's list; 0: none yet */
+    uint8_t path, protocol, device;
     uint64_t bytes, id, started_ns, ended_ns;
     uint32_t descriptors, pieces;
     uint64_t reserved;
@@ -137,7 +138,8 @@ NXL_MUST_USE enum nxl_code nxl_ring_attach(struct nxl_ring *ring, void *base, ui
 NXL_MUST_USE enum nxl_code nxl_ring_submit(struct nxl_ring *ring, const struct nxl_ring_entry *entry);
 int nxl_ring_agent_parked(struct nxl_ring *ring); /* takes the word: 1 to exactly one caller */
 /* Agent. Copies the next entry out. NXL_AGAIN: none. NXL_MISMATCH: the client's head is nonsense
- * (further ahead than the ring is long): the session must end. */
+ * (further ahead than the ring is long): the session must end. An entry counts as taken (its notice
+ * may be overwritten) when the agent asks for the next one or parks: copy before that. */
 NXL_MUST_USE enum nxl_code nxl_ring_take(struct nxl_ring *ring, struct nxl_ring_entry *ret);
 /* Agent: about to sleep. NXL_AGAIN: something came; do not sleep. */
 enum nxl_code nxl_ring_park(struct nxl_ring *ring);
@@ -160,7 +162,9 @@ NXL_MUST_USE enum nxl_code nxl_ring_notice_peek(struct nxl_ring *ring, struct nx
 void nxl_ring_notice_done(struct nxl_ring *ring);
 int nxl_ring_notice_pending(const struct nxl_ring *ring); /* client */
 
-/* Agent: 1 if the client is parked and must be woken now; clears the word. */
+/* Agent: 1 if the client is parked and must be woken now; clears the word. Call it after a notice
+ * was put, and after `ended` was raised with atomic_fetch_add() behind the store of a slot's word
+ * (plain release stores alone could pass a client that parks at the same time). */
 int nxl_ring_client_parked(struct nxl_ring *ring);
 
 #endif
