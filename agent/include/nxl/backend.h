@@ -16,8 +16,9 @@ extern "C" {
 #endif
 
 #define NXL_BACKEND_ABI_MAJOR 1u /* bump: meaning or layout changed; the agent refuses to load */
-#define NXL_BACKEND_ABI_MINOR 0u /* bump: fields appended; older plug-ins still load */
+#define NXL_BACKEND_ABI_MINOR 1u /* bump: fields appended; older plug-ins still load */
 
+struct nxl_backend_ops;
 struct nxl_backend;        /* one opened instance; the backend's own type */
 struct nxl_backend_mem;    /* a registered local region */
 struct nxl_backend_conn;   /* a connection to one remote agent */
@@ -71,6 +72,10 @@ struct nxl_host {
     void (*disconnected)(struct nxl_host *host, struct nxl_backend_conn *conn, const char *why);
     /* level: 0 error, 1 warning, 2 info, 3 debug */
     void (*log)(struct nxl_host *host, int level, const char *text);
+    /* Since 1.1, for a backend that wraps another: the table and the settings of `name`. Only inside
+     * open(); lends the settings until it returns, the table for ever. May be NULL. */
+    enum nxl_code (*find)(struct nxl_host *host, const char *name, const struct nxl_backend_ops **ret_ops,
+                          const struct nxl_config **ret_config, struct nxl_err *err);
 };
 
 /* Memory as the agent has it mapped. */
@@ -171,7 +176,8 @@ struct nxl_backend_ops {
     /* NXL_CAP_CANCEL. Asks for an early end; the one complete() still comes, later. */
     void (*cancel)(struct nxl_backend *backend, uint64_t op_id);
     /* Optional. Loop thread; does a bounded amount of work; returns how many ops it advanced.
-     * May call complete(). The agent calls it after submits and while it spins. */
+     * May call complete(). The agent calls it after submits and while it spins. Who works only here
+     * and returns 0 with ops in flight calls ready() from a thread when there is work again. */
     int (*progress)(struct nxl_backend *backend);
 
     /* NXL_CAP_REMOTE. Where others reach this instance; lent until close(). */
