@@ -13,6 +13,9 @@ struct nxl_settings *nxl_settings_new(void);
 void nxl_settings_free(struct nxl_settings *settings);
 /* Declares a section; options end with key == NULL and must outlive settings. section "" is the root. */
 void nxl_settings_declare(struct nxl_settings *settings, const char *section, const struct nxl_option *options);
+/* What declare asserts, as an error: for tables that come from outside, i.e. a plug-in's. */
+NXL_MUST_USE enum nxl_code nxl_options_check(const char *section, const struct nxl_option *options,
+                                             struct nxl_err *err);
 /* Every text is checked against its row. NXL_CONFIG: err names file, line, key, value, what is
  * allowed, and for an unknown key the nearest known one. Nothing is changed on error. */
 NXL_MUST_USE enum nxl_code nxl_settings_load_yaml(struct nxl_settings *settings, const char *path, struct nxl_err *err);
