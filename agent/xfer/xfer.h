@@ -183,6 +183,8 @@ NXL_MUST_USE enum nxl_code nxl_xfer_open(const struct nxl_xfer_options *options,
 /* Wiring, once, before the first session: the engine is the callee of hosts, links and directory. */
 void nxl_xfer_attach(struct nxl_xfer *xfer, struct nxl_hosts *hosts, struct nxl_links *links,
                      struct nxl_directory *directory);
+/* fn runs when the store says that this agent's lease lapsed while it was frozen. */
+void nxl_xfer_on_fenced(struct nxl_xfer *xfer, void (*fn)(void *arg), void *arg);
 /* All sessions must be closed. Waits (runs the hosts) until every operation is quiet. */
 void nxl_xfer_close(struct nxl_xfer *xfer);
 /* The callback tables to give to the others, with xfer as arg. */

@@ -1,0 +1,460 @@
+/* exchange.c - what linked agents ask and tell: peers, region tables and their changes, deaths.
+ * Everything a far agent says is believed only about its own peers. Loop thread. */
+#include "xfer/engine.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+
+struct xfer_agent *xfer_agent_of(struct nxl_xfer *xfer, struct nxl_link *link)
+{
+    struct xfer_agent *agent = nxl_link_user(link);
+
+    if (agent != NULL)
+        return agent;
+    agent = nxl_new0(sizeof(*agent));
+    agent->xfer = xfer;
+    agent->link = link;
+    (void)nxl_copy_text(agent->agent, sizeof(agent->agent), nxl_link_agent(link));
+    for (uint32_t i = 0; i < NXL_BACKENDS_MAX; i++)
+        agent->backend_map[i] = -1;
+    agent->next = xfer->agents;
+    xfer->agents = agent;
+    nxl_link_set_user(link, agent);
+    return agent;
+}
+
+struct xfer_agent *xfer_agent_find(struct nxl_xfer *xfer, const char *name)
+{
+    struct xfer_agent *agent = xfer->agents;
+
+    while (agent != NULL && strcmp(agent->agent, name) != 0)
+        agent = agent->next;
+    return agent;
+}
+
+static void agent_free(struct xfer_agent *agent)
+{
+    struct nxl_xfer *xfer = agent->xfer;
+
+    for (uint32_t i = 0; i < NXL_BACKENDS_MAX; i++) {
+        xfer_far_forget_conn(agent, i);
+        free((void *)agent->addresses[i].data);
+    }
+    xfer_fence_agent_gone(agent);
+    while (agent->announcements != NULL) {
+        struct xfer_announcement *a = agent->announcements;
+
+        agent->announcements = a->next;
+        free(a);
+    }
+    for (struct xfer_agent **at = &xfer->agents; *at != NULL; at = &(*at)->next) {
+        if (*at == agent) {
+            *at = agent->next;
+            break;
+        }
+    }
+    free(agent);
+}
+
+void xfer_agents_free(struct nxl_xfer *xfer)
+{
+    while (xfer->agents != NULL)
+        agent_free(xfer->agents);
+}
+
+/* ---- telling ------------------------------------------------------------------------------ */
+
+struct key_store { /* key bytes of one message */
+    unsigned char bytes[NXL_BACKENDS_MAX][NXL_BACKEND_KEY_MAX];
+};
+
+/* Keys in the order of our HELLO backends, which is that of our instances with an address. */
+static void region_describe(struct nxl_xfer *xfer, const struct nxl_catalog_region *region, struct key_store *store,
+                            struct nxl_message_region *to)
+{
+    uint8_t hello_index = 0;
+
+    *to = (struct nxl_message_region){.id = region->id, .addr = region->addr, .len = region->len, .kind = region->kind, .device = region->device};
+    for (uint32_t i = 0; i < nxl_hosts_count(xfer->hosts); i++) {
+        struct nxl_instance *instance = nxl_hosts_at(xfer->hosts, i);
+        struct nxl_message_key *key = &to->keys[to->key_count];
+        size_t size = 0;
+        struct nxl_err err;
+
+        if ((nxl_instance_caps(instance)->flags & NXL_CAP_REMOTE) == 0)
+            continue;
+        if (region->mems[i] != NULL && nxl_instance_export(instance, region->mems[i], store->bytes[i], &size, &err) == NXL_OK) {
+            key->backend = hello_index;
+            key->key = (struct nxl_view){store->bytes[i], size};
+            to->key_count++;
+        }
+        hello_index++;
+    }
+}
+
+#define REGIONS_A_FRAME 256u
+
+static void regions_send(struct xfer_agent *agent, struct xfer_peer *peer, struct nxl_catalog_region *const *regions,
+                         uint32_t count, uint32_t first_flags, uint32_t last_flags)
+{
+    struct nxl_xfer *xfer = peer->session->xfer;
+    NXL_CLEANUP(nxl_freep) struct nxl_message_region *described = nxl_new0_array(REGIONS_A_FRAME, sizeof(*described));
+    NXL_CLEANUP(nxl_freep) struct key_store *store = nxl_new0_array(REGIONS_A_FRAME, sizeof(*store));
+    uint32_t at = 0;
+    struct nxl_err err;
+
+    do {
+        uint32_t part = count - at < REGIONS_A_FRAME ? count - at : REGIONS_A_FRAME;
+        struct nxl_message message = {.type = NXL_MESSAGE_REGIONS, .incarnation = peer->peer->incarnation,
+                                      .revision = peer->peer->revision, .regions = described, .region_count = part};
+
+        for (uint32_t i = 0; i < part; i++)
+            region_describe(xfer, regions[at + i], &store[i], &described[i]);
+        message.flags = (at == 0 ? first_flags : 0) | (at + part == count ? last_flags : 0);
+        message.more = at + part < count;
+        at += part;
+        if (nxl_link_send(agent->link, &message, &err) != NXL_OK) {
+            nxl_debug("exchange", "event=\"regions not sent, asked for again after a reconnect\" agent=%s why=%s",
+                      nxl_quote(agent->agent), nxl_quote(err.text));
+            return;
+        }
+    } while (at < count);
+}
+
+void xfer_tell_region_added(struct xfer_peer *peer, struct nxl_catalog_region *const *regions, uint32_t count)
+{
+    for (struct xfer_subscriber *s = peer->subscribers; s != NULL; s = s->next)
+        regions_send(s->agent, peer, regions, count, 0, 0);
+}
+
+void xfer_tell_regions_gone(struct xfer_peer *peer, const uint64_t *ids, uint32_t count, struct xfer_fence *fence)
+{
+    for (struct xfer_subscriber *s = peer->subscribers; s != NULL; s = s->next) {
+        uint64_t sequence = ++peer->session->xfer->next_sequence;
+        struct nxl_message message = {.type = NXL_MESSAGE_REGION_GONE, .incarnation = peer->peer->incarnation,
+                                      .revision = sequence, .sequence = sequence, .ids = ids, .id_count = count};
+        struct nxl_err err;
+
+        xfer_fence_await(fence, s->agent, sequence, 0, peer->peer->incarnation, ids, count);
+        (void)nxl_link_send(s->agent->link, &message, &err); /* said again after a reconnect */
+    }
+}
+
+static int subscribed(const struct xfer_peer *peer, const struct xfer_agent *agent)
+{
+    const struct xfer_subscriber *s = peer->subscribers;
+
+    while (s != NULL && s->agent != agent)
+        s = s->next;
+    return s != NULL;
+}
+
+void xfer_tell_dead(struct nxl_xfer *xfer, struct xfer_peer *peer, const char *reason, struct xfer_fence *fence)
+{
+    for (struct xfer_agent *agent = xfer->agents; agent != NULL; agent = agent->next) {
+        struct nxl_message message = {.type = NXL_MESSAGE_FACT, .incarnation = peer->peer->incarnation,
+                                      .life = NXL_LIFE_DEAD, .text = reason, .sequence = ++xfer->next_sequence};
+        struct nxl_err err;
+
+        if (agent->link == NULL)
+            continue;
+        if (subscribed(peer, agent))
+            xfer_fence_await(fence, agent, message.sequence, 1, peer->peer->incarnation, NULL, 0);
+        (void)nxl_link_send(agent->link, &message, &err);
+    }
+    while (peer->subscribers != NULL) {
+        struct xfer_subscriber *s = peer->subscribers;
+
+        peer->subscribers = s->next;
+        free(s);
+    }
+}
+
+enum nxl_code xfer_announce_later(struct nxl_xfer *xfer, struct xfer_peer *peer, struct xfer_agent *agent, enum nxl_code what)
+{
+    struct xfer_announcement *a = nxl_new0(sizeof(*a));
+
+    (void)xfer;
+    a->code = what;
+    (void)nxl_copy_text(a->incarnation, sizeof(a->incarnation), peer->peer->incarnation);
+    a->next = agent->announcements;
+    agent->announcements = a;
+    return NXL_OK;
+}
+
+static void announcements_send(struct xfer_agent *agent)
+{
+    while (agent->announcements != NULL) {
+        struct xfer_announcement *a = agent->announcements;
+        struct nxl_catalog_peer *peer = nxl_catalog_by_incarnation(agent->xfer->catalog, a->incarnation);
+        struct nxl_message answer = {.type = NXL_MESSAGE_ANSWER, .code = a->code};
+        struct nxl_err err;
+
+        agent->announcements = a->next;
+        if (peer != NULL && peer->life != NXL_LIFE_DEAD) {
+            answer.ns = peer->ns;
+            answer.name = peer->name;
+            answer.incarnation = peer->incarnation;
+            answer.revision = peer->revision;
+            (void)nxl_link_send(agent->link, &answer, &err);
+        }
+        free(a);
+    }
+}
+
+/* ---- answering ---------------------------------------------------------------------------- */
+
+static int region_collect(void *arg, struct nxl_catalog_region *region)
+{
+    struct nxl_catalog_region ***at = arg;
+
+    *(*at)++ = region;
+    return 0;
+}
+
+static void subscribe(struct xfer_agent *agent, struct xfer_peer *peer)
+{
+    uint32_t count = nxl_region_table_count(peer->peer->regions);
+    NXL_CLEANUP(nxl_freep) struct nxl_catalog_region **all = nxl_new0_array(count + 1, sizeof(struct nxl_catalog_region *));
+    struct nxl_catalog_region **at = all;
+
+    if (!subscribed(peer, agent)) {
+        struct xfer_subscriber *s = nxl_new0(sizeof(*s));
+
+        s->agent = agent;
+        s->next = peer->subscribers;
+        peer->subscribers = s;
+    }
+    nxl_region_table_each(peer->peer->regions, region_collect, &at);
+    regions_send(agent, peer, all, count, 1, 2);
+}
+
+static void unsubscribe(struct xfer_peer *peer, const struct xfer_agent *agent)
+{
+    for (struct xfer_subscriber **at = &peer->subscribers; *at != NULL; at = &(*at)->next) {
+        struct xfer_subscriber *s = *at;
+
+        if (s->agent != agent)
+            continue;
+        *at = s->next;
+        free(s);
+        return;
+    }
+}
+
+static struct xfer_peer *own_peer(struct nxl_xfer *xfer, const struct nxl_message *message)
+{
+    struct nxl_catalog_peer *peer = message->incarnation[0] != '\0'
+                                        ? nxl_catalog_by_incarnation(xfer->catalog, message->incarnation)
+                                        : nxl_catalog_current(xfer->catalog, message->ns, message->name);
+
+    return peer != NULL && peer->local && peer->life != NXL_LIFE_DEAD ? peer->owner : NULL;
+}
+
+static void on_query(struct xfer_agent *agent, const struct nxl_message *query)
+{
+    struct nxl_xfer *xfer = agent->xfer;
+    struct xfer_peer *peer = own_peer(xfer, query);
+    struct nxl_message answer = {.type = NXL_MESSAGE_ANSWER, .request = query->request, .ns = query->ns, .name = query->name,
+                                 .incarnation = query->incarnation};
+    char text[256] = "";
+    struct nxl_err err;
+
+    if (peer == NULL) {
+        answer.code = NXL_NOT_FOUND;
+        snprintf(text, sizeof(text), "no such peer lives here");
+    } else if (!xfer_access_allowed(xfer, query->from_ns, peer->peer->ns)) {
+        answer.code = NXL_NOT_ALLOWED;
+        snprintf(text, sizeof(text), "access.policy lets nobody from namespace '%.63s' in", query->from_ns);
+    } else {
+        answer.ns = peer->peer->ns;
+        answer.name = peer->peer->name;
+        answer.incarnation = peer->peer->incarnation;
+        answer.revision = peer->peer->revision;
+    }
+    answer.text = text;
+    if (nxl_link_send(agent->link, &answer, &err) == NXL_OK && answer.code == NXL_OK && (query->flags & 1))
+        subscribe(agent, peer);
+}
+
+static void on_answer(struct xfer_agent *agent, const struct nxl_message *answer)
+{
+    if (answer->request == 0) {
+        xfer_hint_put(agent->xfer, agent, answer);
+        return;
+    }
+    /* The agent of that incarnation does not know it any more: it is over, whatever was missed. */
+    if (answer->code == NXL_NOT_FOUND && answer->incarnation[0] != '\0') {
+        struct nxl_catalog_peer *peer = nxl_catalog_by_incarnation(agent->xfer->catalog, answer->incarnation);
+
+        if (peer != NULL && !peer->local && peer->owner != NULL && ((struct xfer_far *)peer->owner)->agent == agent)
+            (void)nxl_catalog_set_life(agent->xfer->catalog, answer->incarnation, NXL_LIFE_DEAD, "its agent does not know it any more");
+    }
+    xfer_lookups_answer(agent, answer);
+}
+
+/* Only the agent of the node where an incarnation lives may say that it died. */
+static int may_speak_of(const struct xfer_agent *agent, const char *prefix)
+{
+    const char *node = nxl_link_node(agent->link);
+    struct nxl_catalog_peer *peer = nxl_catalog_by_incarnation(agent->xfer->catalog, prefix);
+
+    if (peer != NULL)
+        return !peer->local && strcmp(peer->agent, agent->agent) == 0;
+    return node[0] != '\0' && nxl_incarnation_covers(node, prefix);
+}
+
+static void on_fact(struct xfer_agent *agent, const struct nxl_message *fact)
+{
+    struct nxl_xfer *xfer = agent->xfer;
+
+    if (!nxl_incarnation_valid(fact->incarnation) || !may_speak_of(agent, fact->incarnation) || fact->life > NXL_LIFE_DEAD) {
+        nxl_warn("life", "event=\"fact refused\" why=\"not that agent's peer\" agent=%s incarnation=%s", nxl_quote(agent->agent),
+                 nxl_quote(fact->incarnation));
+        xfer_count_error(xfer, NXL_NOT_ALLOWED);
+        return;
+    }
+    xfer->debt = xfer_debt_open(agent, fact->sequence);
+    (void)nxl_catalog_set_life(xfer->catalog, fact->incarnation, (enum nxl_life)fact->life, fact->text);
+    xfer_debt_paid(NXL_TAKE(xfer->debt));
+}
+
+static void on_message(void *arg, struct nxl_link *link, const struct nxl_message *message)
+{
+    struct xfer_agent *agent = xfer_agent_of(arg, link);
+
+    switch (message->type) {
+    case NXL_MESSAGE_QUERY:
+        on_query(agent, message);
+        break;
+    case NXL_MESSAGE_ANSWER:
+        on_answer(agent, message);
+        break;
+    case NXL_MESSAGE_REGIONS:
+        xfer_far_regions(agent, message);
+        break;
+    case NXL_MESSAGE_REGION_GONE:
+        xfer_far_region_gone(agent, message);
+        break;
+    case NXL_MESSAGE_FACT:
+        on_fact(agent, message);
+        break;
+    case NXL_MESSAGE_FACT_ACK:
+        xfer_fence_confirmed(agent, message->sequence);
+        break;
+    case NXL_MESSAGE_UNSUBSCRIBE: {
+        struct xfer_peer *peer = own_peer(arg, message);
+
+        if (peer != NULL)
+            unsubscribe(peer, agent);
+        break;
+    }
+    default:
+        break; /* a later minor version's; the link keeps its own types */
+    }
+}
+
+/* ---- links come and go -------------------------------------------------------------------- */
+
+static void backends_take(struct xfer_agent *agent, struct nxl_link *link)
+{
+    struct nxl_xfer *xfer = agent->xfer;
+    uint32_t count;
+    const struct nxl_message_backend *backends = nxl_link_backends(link, &count);
+
+    for (uint32_t k = 0; k < count && k < NXL_BACKENDS_MAX; k++) {
+        struct nxl_instance *instance = nxl_hosts_find(xfer->hosts, backends[k].name);
+        uint32_t index;
+        void *copy;
+
+        agent->backend_map[k] = -1;
+        if (instance == NULL || (nxl_instance_caps(instance)->flags & NXL_CAP_REMOTE) == 0)
+            continue;
+        index = nxl_instance_index(instance);
+        agent->backend_map[k] = (int32_t)index;
+        if (agent->addresses[index].data != NULL)
+            continue; /* the same agent incarnation: the same address */
+        copy = nxl_new0(backends[k].address.size + 1);
+        memcpy(copy, backends[k].address.data, backends[k].address.size);
+        agent->addresses[index] = (struct nxl_view){copy, backends[k].address.size};
+    }
+}
+
+static void on_up(void *arg, struct nxl_link *link)
+{
+    struct nxl_xfer *xfer = arg;
+    struct xfer_agent *agent = xfer_agent_of(xfer, link);
+
+    (void)nxl_copy_text(agent->agent, sizeof(agent->agent), nxl_link_agent(link));
+    (void)nxl_copy_text(agent->node_name, sizeof(agent->node_name), nxl_link_node(link));
+    backends_take(agent, link);
+    nxl_info("link", "event=up agent=%s address=%s", nxl_quote(agent->agent), nxl_quote(nxl_link_address(link)));
+    xfer_fence_resend(agent);
+    announcements_send(agent);
+    xfer_lookups_link_up(agent);
+    xfer_far_requery(agent);
+    /* The first use should not pay for the wiring. */
+    for (uint32_t i = 0; i < nxl_hosts_count(xfer->hosts); i++) {
+        struct nxl_err err;
+
+        if (agent->addresses[i].data != NULL)
+            (void)xfer_agent_conn(agent, nxl_hosts_at(xfer->hosts, i), &err);
+    }
+}
+
+static void on_down(void *arg, struct nxl_link *link, const char *why)
+{
+    (void)arg;
+    nxl_info("link", "event=down agent=%s why=%s", nxl_quote(nxl_link_agent(link)), nxl_quote(why));
+}
+
+void xfer_subscriber_drop_agent(struct nxl_xfer *xfer, struct xfer_agent *agent)
+{
+    struct nxl_xfer_session *session, *next_session;
+
+    HASH_ITER(hh, xfer->sessions, session, next_session) {
+        struct xfer_peer *peer, *next;
+
+        HASH_ITER(hh, session->peers, peer, next) {
+            unsubscribe(peer, agent);
+        }
+    }
+}
+
+static void on_gone(void *arg, struct nxl_link *link, const char *why)
+{
+    struct nxl_xfer *xfer = arg;
+    struct xfer_agent *agent = nxl_link_user(link);
+
+    if (agent == NULL)
+        return;
+    nxl_info("link", "event=gone agent=%s why=%s", nxl_quote(agent->agent), nxl_quote(why));
+    agent->link = NULL;
+    nxl_link_set_user(link, NULL);
+    xfer_lookups_link_gone(agent, why);
+    if (agent->agent[0] != '\0') {
+        xfer_hints_of_agent_gone(xfer, agent->agent);
+        xfer_far_agent_gone(agent, why);
+    }
+    xfer_subscriber_drop_agent(xfer, agent);
+    agent_free(agent);
+}
+
+static void on_suspect(void *arg, struct nxl_link *link, int suspect)
+{
+    xfer_suspect(arg, nxl_link_agent(link), suspect);
+}
+
+const struct nxl_links_ops nxl_xfer_links_ops = {
+    .on_up = on_up,
+    .on_down = on_down,
+    .on_gone = on_gone,
+    .on_suspect = on_suspect,
+    .on_message = on_message,
+    .on_notice = xfer_on_notice,
+    .on_notice_end = xfer_on_notice_end,
+};

@@ -1,0 +1,474 @@
+/* lookup.c - loads, fetches and connects that wait: for a link, an answer, a region table, or for a
+ * peer that is not there yet. Each ends exactly once; none blocks another. Loop thread. */
+#include "xfer/lookup.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/log.h"
+#include "base/mem.h"
+
+#define RETRY_NS (100 * NXL_MS) /* asking an agent again for a name it does not know yet */
+
+static void lookup_finish(struct xfer_lookup *lookup, enum nxl_code code, struct nxl_catalog_peer *target, struct nxl_err *err)
+{
+    struct nxl_xfer_remote_info info;
+    struct xfer_remote *remote = NULL;
+
+    *lookup->link_at = lookup->next;
+    if (lookup->next != NULL)
+        lookup->next->link_at = lookup->link_at;
+    if (lookup->ticket != 0)
+        nxl_directory_forget(lookup->xfer->directory, lookup->ticket);
+    if (code == NXL_OK) {
+        remote = xfer_remote_make(lookup->peer, target, err);
+        if (remote == NULL)
+            code = err->code;
+    }
+    if (remote != NULL) {
+        if (lookup->record != NULL && (lookup->record->flags & NXL_RECORD_FULL) == 0) {
+            if (remote->fresh || remote->restricted)
+                remote->restricted = 1;
+            xfer_remote_allow(remote, lookup->record);
+        } else {
+            remote->restricted = 0; /* a full record lifts an earlier partial one */
+        }
+        remote->fresh = 0;
+        xfer_remote_info(remote, &info);
+    } else {
+        xfer_count_error(lookup->xfer, code);
+    }
+    lookup->fn(lookup->arg, code, remote != NULL ? &info : NULL, err);
+    free(lookup->record);
+    free(lookup);
+}
+
+static void lookup_fail(struct xfer_lookup *lookup, enum nxl_code code, struct nxl_err *err)
+{
+    lookup_finish(lookup, code, NULL, err);
+}
+
+static struct xfer_lookup *lookup_new(struct xfer_peer *peer, uint64_t timeout_ns, nxl_xfer_reply_fn *fn, void *arg)
+{
+    struct nxl_xfer *xfer = peer->session->xfer;
+    struct xfer_lookup *lookup = nxl_new0(sizeof(*lookup));
+    uint64_t now = nxl_now_ns();
+
+    lookup->xfer = xfer;
+    lookup->peer = peer;
+    lookup->fn = fn;
+    lookup->arg = arg;
+    lookup->deadline_ns = timeout_ns > UINT64_MAX - now ? UINT64_MAX : now + timeout_ns;
+    lookup->next = xfer->lookups;
+    lookup->link_at = &xfer->lookups;
+    if (lookup->next != NULL)
+        lookup->next->link_at = &lookup->next;
+    xfer->lookups = lookup;
+    xfer_tick_needed(xfer);
+    return lookup;
+}
+
+/* The far agent's word is fetched for every namespace that asks, because its policy decides. */
+static void lookup_far(struct xfer_lookup *lookup, struct xfer_agent *agent, const char *ns, const char *name,
+                       const char *incarnation)
+{
+    struct nxl_err err = {0};
+    struct xfer_far *far;
+    enum nxl_code code = xfer_far_open(lookup->xfer, agent, ns, name, incarnation, &far, &err);
+
+    if (code != NXL_OK) {
+        lookup_fail(lookup, code, &err);
+        return;
+    }
+    if (far->synced && strcmp(far->from_ns, lookup->peer->peer->ns) == 0) {
+        lookup_finish(lookup, NXL_OK, far->peer, &err);
+        return;
+    }
+    lookup->state = LOOKUP_ANSWER;
+    lookup->agent = agent;
+    (void)nxl_copy_text(lookup->incarnation, sizeof(lookup->incarnation), incarnation);
+    lookup->request = xfer_far_query(far, lookup->peer->peer->ns);
+    if (lookup->request == 0)
+        lookup->state = LOOKUP_LINK;
+}
+
+static enum nxl_code record_check(struct xfer_lookup *lookup, const struct nxl_record *record, struct nxl_err *err)
+{
+    struct nxl_xfer *xfer = lookup->xfer;
+
+    if (record->cluster[0] != '\0' && strcmp(record->cluster, xfer->cluster) != 0)
+        return nxl_err_set(err, NXL_MISMATCH, 0, "the record is of cluster '%s', this agent belongs to '%s'", record->cluster, xfer->cluster);
+    if (strcmp(record->incarnation, lookup->peer->peer->incarnation) == 0)
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "the record is this peer's own; find its own name for loopback");
+    if (!xfer_access_allowed(xfer, lookup->peer->peer->ns, record->ns))
+        return nxl_err_set(err, NXL_NOT_ALLOWED, 0, "access.policy lets nobody from namespace '%s' reach '%s/%s'",
+                           lookup->peer->peer->ns, record->ns, record->name);
+    if (nxl_catalog_is_dead(xfer->catalog, record->incarnation))
+        return nxl_err_set(err, NXL_STALE, 0, "%s/%s (%s) is dead; ask for its next life", record->ns, record->name, record->incarnation);
+    return NXL_OK;
+}
+
+static void record_local(struct xfer_lookup *lookup, const struct nxl_record *record)
+{
+    struct nxl_catalog_peer *target = nxl_catalog_by_incarnation(lookup->xfer->catalog, record->incarnation);
+    struct nxl_err err = {0};
+
+    if (target == NULL || !target->local || target->life == NXL_LIFE_DEAD) {
+        (void)nxl_err_set(&err, NXL_STALE, 0, "%s/%s (%s) does not live on this agent any more", record->ns, record->name, record->incarnation);
+        lookup_fail(lookup, NXL_STALE, &err);
+        return;
+    }
+    lookup_finish(lookup, NXL_OK, target, &err);
+}
+
+void xfer_lookup_record(struct xfer_lookup *lookup, const struct nxl_record *record)
+{
+    struct nxl_xfer *xfer = lookup->xfer;
+    struct nxl_err err = {0};
+    struct nxl_link *link;
+    enum nxl_code code = record_check(lookup, record, &err);
+    struct nxl_catalog_peer *known = nxl_catalog_by_incarnation(xfer->catalog, record->incarnation);
+
+    if (code == NXL_OK && (record->flags & NXL_RECORD_ADDRESS) == 0 && known == NULL)
+        code = nxl_err_set(&err, NXL_NOT_FOUND, 0, "the blob has regions but not where %s/%s is; load one with its address first",
+                           record->ns, record->name);
+    if (code != NXL_OK) {
+        lookup_fail(lookup, code, &err);
+        return;
+    }
+    if (lookup->record == NULL) {
+        lookup->record = nxl_new0(sizeof(*record));
+        memcpy(lookup->record, record, sizeof(*record));
+    }
+    if ((known != NULL && known->local) || strcmp(record->agent, xfer->agent) == 0) {
+        record_local(lookup, record);
+        return;
+    }
+    if (known != NULL && known->owner != NULL && ((struct xfer_far *)known->owner)->agent != NULL) {
+        lookup_far(lookup, ((struct xfer_far *)known->owner)->agent, record->ns, record->name, record->incarnation);
+        return;
+    }
+    code = nxl_links_get(xfer->links, record->address, record->agent, &link, &err);
+    if (code != NXL_OK) {
+        lookup_fail(lookup, code, &err);
+        return;
+    }
+    lookup_far(lookup, xfer_agent_of(xfer, link), record->ns, record->name, record->incarnation);
+}
+
+void nxl_xfer_load(struct nxl_xfer_session *session, uint32_t peer_id, struct nxl_view blob, uint64_t timeout_ns,
+                   nxl_xfer_reply_fn *fn, void *arg)
+{
+    struct nxl_err err = {0};
+    struct xfer_peer *peer = xfer_peer_find(session, peer_id, &err);
+    NXL_CLEANUP(nxl_freep) struct nxl_record *record = nxl_new0(sizeof(*record));
+    enum nxl_code code = peer == NULL ? NXL_NOT_FOUND : nxl_record_decode(blob, record, &err);
+
+    if (code != NXL_OK) {
+        xfer_count_error(session->xfer, code);
+        fn(arg, code, NULL, &err);
+        return;
+    }
+    xfer_lookup_record(lookup_new(peer, timeout_ns, fn, arg), record);
+}
+
+/* ---- fetch -------------------------------------------------------------------------------- */
+
+static void fetch_found(void *arg, enum nxl_code code, const struct nxl_record *record, const struct nxl_err *err)
+{
+    struct xfer_lookup *lookup = arg;
+    struct nxl_err copy = *err;
+
+    lookup->ticket = 0;
+    if (code == NXL_OK)
+        xfer_lookup_record(lookup, record);
+    else
+        lookup_fail(lookup, code, &copy);
+}
+
+/* A peer of this agent, or one an agent told us of. Returns 1 when that settled it. */
+static int fetch_here(struct xfer_lookup *lookup)
+{
+    struct nxl_xfer *xfer = lookup->xfer;
+    struct nxl_catalog_peer *target;
+    const struct nxl_record *hint;
+    struct nxl_err err = {0};
+
+    if (lookup->label[0] != '\0')
+        return 0;
+    target = nxl_catalog_current(xfer->catalog, lookup->ns, lookup->name);
+    if (target != NULL && target->local && target->life != NXL_LIFE_DEAD) {
+        if (target != lookup->peer->peer && !xfer_access_allowed(xfer, lookup->peer->peer->ns, target->ns)) {
+            (void)nxl_err_set(&err, NXL_NOT_ALLOWED, 0, "access.policy lets nobody from namespace '%s' reach '%s/%s'",
+                              lookup->peer->peer->ns, target->ns, target->name);
+            lookup_fail(lookup, NXL_NOT_ALLOWED, &err);
+            return 1;
+        }
+        lookup_finish(lookup, NXL_OK, target, &err);
+        return 1;
+    }
+    hint = xfer_hint_find(xfer, lookup->ns, lookup->name);
+    if (hint == NULL)
+        return 0;
+    xfer_lookup_record(lookup, hint);
+    return 1;
+}
+
+static void fetch_begin(struct xfer_lookup *lookup, const char *address)
+{
+    struct nxl_xfer *xfer = lookup->xfer;
+    struct nxl_err err = {0};
+    struct nxl_link *link;
+    enum nxl_code code;
+
+    if (address[0] != '\0') {
+        code = nxl_links_get(xfer->links, address, "", &link, &err);
+        if (code != NXL_OK) {
+            lookup_fail(lookup, code, &err);
+            return;
+        }
+        lookup->state = LOOKUP_LINK;
+        lookup->agent = xfer_agent_of(xfer, link);
+        (void)nxl_copy_text(lookup->address, sizeof(lookup->address), address);
+        if (nxl_link_up(link))
+            xfer_lookups_link_up(lookup->agent);
+        return;
+    }
+    if (fetch_here(lookup))
+        return;
+    lookup->state = LOOKUP_STORE;
+    code = nxl_directory_lookup(xfer->directory, lookup->ns, lookup->name, lookup->label, lookup->deadline_ns, fetch_found, lookup,
+                                &lookup->ticket, &err);
+    if (code != NXL_OK && lookup->label[0] != '\0')
+        lookup_fail(lookup, code, &err); /* labels live in the store alone */
+}
+
+void nxl_xfer_fetch(struct nxl_xfer_session *session, uint32_t peer_id, const char *full_name, const char *label,
+                    const char *address, uint64_t timeout_ns, nxl_xfer_reply_fn *fn, void *arg)
+{
+    struct nxl_err err = {0};
+    struct xfer_peer *peer = xfer_peer_find(session, peer_id, &err);
+    struct xfer_lookup *lookup;
+    const char *name;
+
+    if (peer == NULL) {
+        fn(arg, NXL_NOT_FOUND, NULL, &err);
+        return;
+    }
+    lookup = lookup_new(peer, timeout_ns, fn, arg);
+    xfer_name_split(peer, full_name, lookup->ns, sizeof(lookup->ns), &name);
+    (void)nxl_copy_text(lookup->name, sizeof(lookup->name), name);
+    (void)nxl_copy_text(lookup->label, sizeof(lookup->label), label);
+    fetch_begin(lookup, address);
+}
+
+void nxl_xfer_connect(struct nxl_xfer_session *session, uint32_t peer_id, uint32_t remote_id, uint64_t timeout_ns,
+                      nxl_xfer_reply_fn *fn, void *arg)
+{
+    struct nxl_err err = {0};
+    struct xfer_remote *remote = xfer_remote_of(session, peer_id, remote_id, &err);
+    enum nxl_code code = remote == NULL ? NXL_NOT_FOUND : NXL_OK;
+    uint32_t connected = 0;
+
+    (void)timeout_ns; /* connect() of a backend never blocks; wiring up goes on behind */
+    if (code == NXL_OK && remote->target->life == NXL_LIFE_DEAD)
+        code = nxl_err_set(&err, NXL_STALE, 0, "peer %s is dead", xfer_show(remote->target));
+    if (code == NXL_OK && !remote->target->local) {
+        struct xfer_far *far = remote->target->owner;
+
+        for (uint32_t i = 0; far != NULL && far->agent != NULL && i < nxl_hosts_count(session->xfer->hosts); i++) {
+            if (far->agent->addresses[i].data != NULL)
+                connected += xfer_agent_conn(far->agent, nxl_hosts_at(session->xfer->hosts, i), &err) != NULL;
+        }
+        if (connected == 0)
+            code = nxl_err_set(&err, NXL_UNREACHABLE, 0, "agent %s offers no backend that this agent has", remote->target->node);
+    }
+    fn(arg, code, NULL, &err);
+}
+
+/* ---- what moves them on ------------------------------------------------------------------- */
+
+static void lookup_ask(struct xfer_lookup *lookup)
+{
+    struct nxl_xfer *xfer = lookup->xfer;
+    struct nxl_message query = {.type = NXL_MESSAGE_QUERY, .ns = lookup->ns, .name = lookup->name, .from_ns = lookup->peer->peer->ns};
+    struct nxl_err err;
+
+    if (lookup->incarnation[0] != '\0') {
+        struct nxl_catalog_peer *peer = nxl_catalog_by_incarnation(xfer->catalog, lookup->incarnation);
+
+        if (peer != NULL && peer->owner != NULL && !peer->local)
+            lookup->request = xfer_far_query(peer->owner, lookup->peer->peer->ns);
+    } else {
+        lookup->request = query.request = ++xfer->next_query;
+        if (nxl_link_send(lookup->agent->link, &query, &err) != NXL_OK)
+            lookup->request = 0;
+    }
+    lookup->asked_ns = nxl_now_ns();
+    lookup->state = lookup->request != 0 ? LOOKUP_ANSWER : LOOKUP_LINK;
+}
+
+void xfer_lookups_link_up(struct xfer_agent *agent)
+{
+    struct xfer_lookup *lookup = agent->xfer->lookups, *next;
+
+    for (; lookup != NULL; lookup = next) {
+        next = lookup->next;
+        if (lookup->agent == agent && lookup->state != LOOKUP_STORE)
+            lookup_ask(lookup);
+    }
+}
+
+void xfer_lookups_link_gone(struct xfer_agent *agent, const char *why)
+{
+    struct xfer_lookup *lookup = agent->xfer->lookups, *next;
+
+    for (; lookup != NULL; lookup = next) {
+        struct nxl_err err = {0};
+
+        next = lookup->next;
+        if (lookup->agent != agent)
+            continue;
+        (void)nxl_err_set(&err, NXL_REMOTE_DISCONNECT, 0, "agent %s went away while it was asked: %s", agent->agent, why);
+        lookup_fail(lookup, NXL_REMOTE_DISCONNECT, &err);
+        next = agent->xfer->lookups; /* the callback may have changed the list */
+    }
+}
+
+void xfer_lookups_answer(struct xfer_agent *agent, const struct nxl_message *message)
+{
+    struct xfer_lookup *lookup = agent->xfer->lookups;
+    struct nxl_err err = {0};
+
+    while (lookup != NULL && (lookup->request != message->request || lookup->agent != agent || lookup->state != LOOKUP_ANSWER))
+        lookup = lookup->next;
+    if (lookup == NULL)
+        return;
+    if (message->code == NXL_NOT_FOUND && lookup->incarnation[0] == '\0') {
+        lookup->state = LOOKUP_RETRY; /* asked again until the deadline */
+        return;
+    }
+    if (message->code != NXL_OK) {
+        enum nxl_code code = message->code < 0 ? (enum nxl_code)message->code : NXL_UNKNOWN;
+
+        (void)nxl_err_set(&err, code, 0, "agent %s answers: %s", agent->node_name, message->text);
+        lookup_fail(lookup, code, &err);
+        return;
+    }
+    if (lookup->incarnation[0] == '\0') { /* by name: now we know which life */
+        lookup_far(lookup, agent, message->ns, message->name, message->incarnation);
+        return;
+    }
+    lookup->state = LOOKUP_SYNC;
+    struct nxl_catalog_peer *peer = nxl_catalog_by_incarnation(agent->xfer->catalog, lookup->incarnation);
+    struct xfer_far *far = peer != NULL && !peer->local ? peer->owner : NULL;
+
+    if (far == NULL)
+        return;
+    (void)nxl_copy_text(far->from_ns, sizeof(far->from_ns), lookup->peer->peer->ns);
+    if (far->synced)
+        xfer_lookups_synced(far);
+}
+
+void xfer_lookups_synced(struct xfer_far *far)
+{
+    struct xfer_lookup *lookup = far->peer->owner == far ? far->agent->xfer->lookups : NULL;
+
+    while (lookup != NULL) {
+        struct nxl_err err = {0};
+
+        if (lookup->state == LOOKUP_SYNC && strcmp(lookup->incarnation, far->peer->incarnation) == 0) {
+            struct nxl_xfer *xfer = lookup->xfer;
+
+            lookup_finish(lookup, NXL_OK, far->peer, &err);
+            lookup = xfer->lookups;
+        } else {
+            lookup = lookup->next;
+        }
+    }
+}
+
+void xfer_lookups_local(struct nxl_xfer *xfer)
+{
+    struct xfer_lookup *lookup = xfer->lookups;
+
+    while (lookup != NULL) {
+        if (lookup->state == LOOKUP_STORE && fetch_here(lookup))
+            lookup = xfer->lookups;
+        else
+            lookup = lookup->next;
+    }
+}
+
+void xfer_lookups_of_session(struct nxl_xfer_session *session)
+{
+    struct xfer_lookup *lookup = session->xfer->lookups, *next;
+
+    for (; lookup != NULL; lookup = next) {
+        next = lookup->next;
+        if (lookup->peer->session != session)
+            continue;
+        *lookup->link_at = next;
+        if (next != NULL)
+            next->link_at = lookup->link_at;
+        if (lookup->ticket != 0)
+            nxl_directory_forget(session->xfer->directory, lookup->ticket);
+        free(lookup->record);
+        free(lookup);
+    }
+}
+
+void xfer_lookups_of_peer(struct xfer_peer *peer)
+{
+    struct xfer_lookup *lookup = peer->session->xfer->lookups;
+
+    while (lookup != NULL) {
+        struct nxl_err err = {0};
+        struct nxl_xfer *xfer = lookup->xfer;
+
+        if (lookup->peer != peer) {
+            lookup = lookup->next;
+            continue;
+        }
+        (void)nxl_err_set(&err, NXL_CANCELED, 0, "the asking peer was closed");
+        lookup_fail(lookup, NXL_CANCELED, &err);
+        lookup = xfer->lookups;
+    }
+}
+
+static void lookup_expire(struct xfer_lookup *lookup)
+{
+    struct nxl_err err = {0};
+    const char *who = lookup->name[0] != '\0' ? lookup->name : lookup->incarnation;
+
+    if (lookup->state == LOOKUP_LINK) {
+        (void)nxl_err_set(&err, NXL_UNREACHABLE, 0, "no connection to agent %s at %s within the time given",
+                          lookup->agent->agent[0] != '\0' ? lookup->agent->agent : "?",
+                          lookup->agent->link != NULL ? nxl_link_address(lookup->agent->link) : "?");
+        lookup_fail(lookup, NXL_UNREACHABLE, &err);
+    } else if (lookup->state == LOOKUP_STORE || lookup->state == LOOKUP_RETRY) {
+        (void)nxl_err_set(&err, NXL_NOT_FOUND, 0, "peer '%s/%s' did not appear within the time given", lookup->ns, who);
+        lookup_fail(lookup, NXL_NOT_FOUND, &err);
+    } else {
+        (void)nxl_err_set(&err, NXL_TIMEOUT, 0, "agent %s did not answer about '%s' within the time given", lookup->agent->agent, who);
+        lookup_fail(lookup, NXL_TIMEOUT, &err);
+    }
+}
+
+void xfer_lookups_tick(struct nxl_xfer *xfer, uint64_t now_ns)
+{
+    struct xfer_lookup *lookup = xfer->lookups;
+
+    while (lookup != NULL) {
+        /* The store keeps its own deadline and knows better what went wrong. */
+        if (now_ns >= lookup->deadline_ns && (lookup->ticket == 0 || now_ns >= lookup->deadline_ns + NXL_SEC)) {
+            lookup_expire(lookup);
+            lookup = xfer->lookups;
+            continue;
+        }
+        if (lookup->state == LOOKUP_RETRY && now_ns - lookup->asked_ns >= RETRY_NS)
+            lookup_ask(lookup);
+        lookup = lookup->next;
+    }
+}
