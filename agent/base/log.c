@@ -191,12 +191,12 @@ void nxl_log_write(enum nxl_log_level level, const char *subject, const char *fm
 
 int nxl_log_gate_open(struct nxl_log_gate *gate, uint32_t burst)
 {
-    uint64_t now_ns = nxl_now_ns();
+    uint64_t now_ns = nxl_now_ns() + 1; /* 0 is a gate that was never used */
 
     if (gate->window_ns == 0 || now_ns - gate->window_ns >= NXL_SEC) {
         uint32_t dropped = gate->dropped;
 
-        *gate = (struct nxl_log_gate){.window_ns = now_ns ? now_ns : 1};
+        *gate = (struct nxl_log_gate){.window_ns = now_ns};
         if (dropped > 0)
             nxl_warn("log", "event=\"similar lines left out\" count=%u", dropped);
     }
