@@ -24,7 +24,8 @@ NXL_MUST_USE enum nxl_code nxl_settings_parse_yaml(struct nxl_settings *settings
 NXL_MUST_USE enum nxl_code nxl_settings_load_env(struct nxl_settings *settings, char **env, struct nxl_err *err);
 NXL_MUST_USE enum nxl_code nxl_settings_set(struct nxl_settings *settings, const char *key, const char *value,
                                             const char *origin, struct nxl_err *err);
-/* Takes --a.b=c and "--a.b c"; stops at the first word that is not an option; *ret_next is its index. */
+/* Begins behind argv[0]. Takes --a.b=c, "--a.b c" and --a.b for a switch; stops at the first word that
+ * is not an option, or behind "--"; *ret_next is its index. */
 NXL_MUST_USE enum nxl_code nxl_settings_load_args(struct nxl_settings *settings, int argc, char **argv, int *ret_next,
                                                   struct nxl_err *err);
 const char *nxl_settings_text(const struct nxl_settings *settings, const char *key); /* asserts a known key */

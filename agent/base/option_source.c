@@ -106,7 +106,7 @@ enum nxl_code nxl_settings_load_args(struct nxl_settings *settings, int argc, ch
                                      struct nxl_err *err)
 {
     NXL_CLEANUP(nxl_changes_fini) struct changes changes = {0};
-    int at = 1; /* behind the program's name */
+    int at = argc > 0; /* behind the program's name */
 
     while (at < argc && argv[at][0] == '-' && argv[at][1] != '\0') {
         enum nxl_code code;
