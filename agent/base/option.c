@@ -116,7 +116,7 @@ void nxl_settings_declare(struct nxl_settings *settings, const char *section,
 
     if (nxl_options_check(section, options, &err) != NXL_OK) {
         nxl_error("settings", "event=\"wrong option table\" error=%s", nxl_quote(err.text));
-        NXL_ASSERT(!"every row of an option table is right");
+        nxl_assert_failed("every row of an option table is right", __FILE__, __LINE__);
     }
     for (size_t i = 0; i < settings->section_count; i++)
         NXL_ASSERT(strcmp(settings->sections[i], section) != 0);
