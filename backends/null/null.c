@@ -17,9 +17,11 @@ struct nxl_backend {
     struct null_entry *queue; /* ring of `room` entries */
     uint32_t room, head, count;
     int starved; /* somebody was told NXL_AGAIN and waits for ready() */
+    struct nxl_backend_mem *mems; /* registered */
 };
 
 struct nxl_backend_mem {
+    struct nxl_backend_mem *next, **link; /* in backend->mems */
     uint64_t size;
 };
 
@@ -52,12 +54,22 @@ static void null_end_first(struct nxl_backend *backend, int closing)
     backend->host->complete(backend->host, &outcome);
 }
 
+static void mem_free(struct nxl_backend_mem *mem)
+{
+    *mem->link = mem->next;
+    if (mem->next != NULL)
+        mem->next->link = mem->link;
+    free(mem);
+}
+
 static void null_close(struct nxl_backend *backend)
 {
     if (backend == NULL)
         return;
     while (backend->count > 0)
         null_end_first(backend, 1);
+    while (backend->mems != NULL)
+        mem_free(backend->mems);
     free(backend->queue);
     free(backend);
 }
@@ -97,10 +109,14 @@ static enum nxl_code null_register(struct nxl_backend *backend, const struct nxl
 {
     struct nxl_backend_mem *mem = calloc(1, sizeof(*mem));
 
-    (void)backend;
     if (mem == NULL)
         return nxl_err_set(err, NXL_LIMIT, 0, "no memory for a region record");
     mem->size = memory->size;
+    mem->next = backend->mems;
+    mem->link = &backend->mems;
+    if (mem->next != NULL)
+        mem->next->link = &mem->next;
+    backend->mems = mem;
     *ret = mem;
     return NXL_OK;
 }
@@ -110,7 +126,7 @@ static enum nxl_code null_deregister(struct nxl_backend *backend, struct nxl_bac
 {
     (void)backend;
     (void)err;
-    free(mem);
+    mem_free(mem);
     return NXL_OK;
 }
 

@@ -34,6 +34,14 @@ static uint32_t default_threads(void)
     return half < 1 ? 1 : half > 4 ? 4 : half;
 }
 
+static void mem_free(struct nxl_backend_mem *mem)
+{
+    *mem->link = mem->next;
+    if (mem->next != NULL)
+        mem->next->link = mem->link;
+    free(mem);
+}
+
 static void shm_close(struct nxl_backend *backend)
 {
     if (backend == NULL)
@@ -51,6 +59,8 @@ static void shm_close(struct nxl_backend *backend)
         pthread_cond_destroy(&backend->locked.work);
         pthread_mutex_destroy(&backend->locked.lock);
     }
+    while (backend->loop.mems != NULL)
+        mem_free(backend->loop.mems);
     free(backend->ops);
     free(backend);
 }
@@ -81,11 +91,11 @@ static int workers_start(struct nxl_backend *backend)
     sigdelset(&all, SIGFPE);
     pthread_sigmask(SIG_SETMASK, &all, &old);
     for (uint32_t i = 0; i < backend->option.threads && failed == 0; i++) {
-        char name[16];
+        char name[24]; /* 15 and NUL are used */
 
         failed = pthread_create(&backend->threads[i], NULL, shm_worker_main, backend);
         if (failed == 0) {
-            snprintf(name, sizeof(name), "nxl-shm-%u", i);
+            snprintf(name, sizeof(name), "nxl-shm-%u", i % 100);
             (void)pthread_setname_np(backend->threads[i], name); /* only a help for top and gdb */
             backend->started++;
         }
@@ -144,7 +154,6 @@ static enum nxl_code shm_register(struct nxl_backend *backend, const struct nxl_
 {
     struct nxl_backend_mem *mem;
 
-    (void)backend;
     if (memory->kind != NXL_MEM_DRAM)
         return nxl_err_set(err, NXL_NOT_SUPPORTED, 0, "shm copies DRAM only, not memory of kind %d",
                            memory->kind);
@@ -155,6 +164,11 @@ static enum nxl_code shm_register(struct nxl_backend *backend, const struct nxl_
         return nxl_err_set(err, NXL_LIMIT, 0, "no memory for a region record");
     mem->base = memory->base;
     mem->size = memory->size;
+    mem->next = backend->loop.mems;
+    mem->link = &backend->loop.mems;
+    if (mem->next != NULL)
+        mem->next->link = &mem->next;
+    backend->loop.mems = mem;
     *ret = mem;
     return NXL_OK;
 }
@@ -164,7 +178,7 @@ static enum nxl_code shm_deregister(struct nxl_backend *backend, struct nxl_back
 {
     (void)backend;
     (void)err;
-    free(mem);
+    mem_free(mem);
     return NXL_OK;
 }
 

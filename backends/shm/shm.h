@@ -15,6 +15,7 @@
 #define SHM_INLINE_BATCH 32u  /* operations of one progress() call */
 
 struct nxl_backend_mem {
+    struct nxl_backend_mem *next, **link; /* in backend->loop.mems */
     unsigned char *base;
     uint64_t size;
 };
@@ -53,7 +54,8 @@ struct nxl_backend {
     struct shm_op *ops; /* option.queue records */
     struct {
         struct shm_list inlined; /* operations for progress() */
-    } loop;                      /* loop thread, no lock */
+        struct nxl_backend_mem *mems;
+    } loop; /* loop thread, no lock */
     struct {
         pthread_mutex_t lock;
         pthread_cond_t work; /* for sleeping workers */

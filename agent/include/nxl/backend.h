@@ -157,7 +157,7 @@ struct nxl_backend_ops {
     enum nxl_code (*open)(struct nxl_host *host, const struct nxl_config *config,
                           struct nxl_backend **ret, struct nxl_err *err);
     /* Required. Shutdown only, may block: returns when every op is complete and quiesced.
-     * Accepts NULL and a half-opened backend. */
+     * Also frees regions, connections and keys that are still there. Accepts NULL and half-opened. */
     void (*close)(struct nxl_backend *backend);
     /* Required. Fills *ret (its size is set by the caller). */
     void (*query)(struct nxl_backend *backend, struct nxl_backend_caps *ret);
