@@ -2,6 +2,7 @@
  * Loop thread. */
 #include "xfer/engine.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,7 @@
 #include "xfer/options.h"
 
 #define TICK_NS (5 * NXL_MS)
+#define CLOSE_NS (10 * NXL_SEC)
 
 static void engine_tick(void *arg)
 {
@@ -102,6 +104,8 @@ void nxl_xfer_attach(struct nxl_xfer *xfer, struct nxl_hosts *hosts, struct nxl_
     xfer->hosts = hosts;
     xfer->links = links;
     xfer->directory = directory;
+    for (struct xfer_agent *agent = xfer->agents; links == NULL && agent != NULL; agent = agent->next)
+        agent->link = NULL;
 }
 
 void nxl_xfer_on_fenced(struct nxl_xfer *xfer, void (*fn)(void *arg), void *arg)
@@ -112,30 +116,42 @@ void nxl_xfer_on_fenced(struct nxl_xfer *xfer, void (*fn)(void *arg), void *arg)
 
 static int remote_peer_remove(void *arg, struct nxl_catalog_peer *peer)
 {
-    if (!peer->local)
-        xfer_far_dead(arg, peer);
-    return 0;
+    if (peer->local || peer->owner == NULL)
+        return 0;
+    xfer_far_dead(arg, peer);
+    return 1; /* the catalog changed: start again */
+}
+
+/* Sessions cancelled what ran; their last outcomes come through the hosts. A backend that never
+ * answers must not hold the process: then memory is left to the exit. */
+static int requests_drain(struct nxl_xfer *xfer)
+{
+    uint64_t deadline = nxl_now_ns() + CLOSE_NS;
+
+    while (xfer->all != NULL && nxl_now_ns() < deadline) {
+        if (nxl_hosts_poll(xfer->hosts) == 0)
+            sched_yield();
+    }
+    return xfer->all == NULL;
 }
 
 void nxl_xfer_close(struct nxl_xfer *xfer)
 {
     if (xfer == NULL)
         return;
-    NXL_ASSERT(xfer->sessions == NULL || xfer->closing);
+    NXL_ASSERT(xfer->sessions == NULL);
     xfer->closing = 1;
-    /* Running operations were cancelled with their sessions; the hosts' close drains the rest. */
-    while (xfer->fences != NULL) {
-        struct xfer_fence *before = xfer->fences;
-
-        xfer_fences_tick(xfer, UINT64_MAX);
-        if (xfer->fences == before)
-            break;
+    nxl_timer_close(xfer->tick);
+    if (!requests_drain(xfer)) {
+        nxl_error("engine", "event=\"backend did not finish its operations, leaving their memory\"");
+        return;
     }
+    xfer_fences_tick(xfer, UINT64_MAX);
     xfer_hints_free(xfer);
     xfer_notices_free(xfer);
-    nxl_catalog_each(xfer->catalog, remote_peer_remove, xfer);
+    while (nxl_catalog_each(xfer->catalog, remote_peer_remove, xfer))
+        continue;
     xfer_agents_free(xfer);
-    nxl_timer_close(xfer->tick);
     nxl_catalog_free(xfer->catalog);
     free(xfer);
 }
