@@ -7,7 +7,7 @@
 
 #include "contract/rig.h"
 
-#include "../../backends/backends.h"
+#include "backends/backends.h"
 #include "base/clock.h"
 #include "base/mem.h"
 #include "base/option.h"
