@@ -58,7 +58,7 @@ static void refuse(struct conn *conn, enum nxl_code code, enum link_failure fail
 static int check_version(struct conn *conn, struct nxl_view body)
 {
     struct nxl_reader reader = nxl_reader_of(body.data, body.size);
-    char why[200];
+    char why[NXL_ERR_TEXT_SIZE];
     struct nxl_err err;
     uint16_t min, max;
 
