@@ -13,6 +13,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #define GUARD_SLOTS 65536
@@ -40,6 +41,16 @@ static struct sigaction previous;
 static size_t page_size;
 static int installed;
 
+/* The bare system call: mmap() itself is not promised to be safe inside a handler, and sanitizers
+ * wrap it. */
+static int zero_pages_put(uintptr_t base, size_t size)
+{
+    long at = syscall(SYS_mmap, base, size, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0L);
+
+    return (uintptr_t)at == base ? 0 : -1;
+}
+
 /* 1 if the touching instruction may be tried again. */
 static int slot_rescue(struct guard_slot *slot, uintptr_t addr)
 {
@@ -51,10 +62,10 @@ static int slot_rescue(struct guard_slot *slot, uintptr_t addr)
         return 0;
     if ((word & STATE_MASK) != STATE_LIVE)
         return 1; /* another thread's handler has done it or is about to */
-    if (!atomic_compare_exchange_strong(&slot->word, &word, (word & ~(uint64_t)STATE_MASK) | STATE_CLAIMED))
+    if (!atomic_compare_exchange_strong(&slot->word, &word,
+                                        (word & ~(uint64_t)STATE_MASK) | STATE_CLAIMED))
         return 1; /* lost the race: look again by touching again */
-    if (mmap((void *)base, size, PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) == MAP_FAILED) {
+    if (zero_pages_put(base, size) < 0) {
         atomic_store(&slot->word, word);
         return 0;
     }

@@ -16,21 +16,25 @@ void *nxl_new0(size_t size)
     return ptr;
 }
 
+static size_t product(size_t count, size_t size)
+{
+    size_t total = 0;
+
+    NXL_ASSERT(size > 0 && !__builtin_mul_overflow(count, size, &total));
+    return total;
+}
+
 void *nxl_new0_array(size_t count, size_t size)
 {
-    void *ptr;
-
-    NXL_ASSERT(size > 0);
-    ptr = calloc(count ? count : 1, size); /* calloc checks the product */
-    NXL_ASSERT(ptr != NULL);
-    return ptr;
+    return nxl_new0(product(count, size));
 }
 
 void *nxl_resize(void *ptr, size_t count, size_t size)
 {
-    NXL_ASSERT(size > 0);
+    size_t total = product(count, size);
+
     /* Never zero bytes: realloc would free and the caller could not tell. */
-    ptr = reallocarray(ptr, count ? count : 1, size);
+    ptr = realloc(ptr, total ? total : 1);
     NXL_ASSERT(ptr != NULL);
     return ptr;
 }
