@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What did not fit ends in "..." and never in half a UTF-8 character, so that it stays valid JSON. */
+/* What did not fit ends in "...", never in half a UTF-8 character, so that it stays valid JSON. */
 static void text_cut(char *text, size_t size)
 {
     size_t end = size - 4;

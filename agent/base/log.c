@@ -123,11 +123,10 @@ static size_t line_head(char *line, size_t size, enum nxl_log_level level, const
     int length;
 
     (void)gmtime_r(&seconds, &tm); /* fails only beyond year 2^31 */
-    length = snprintf(line, size,
-                      "time=%04d-%02d-%02dT%02d:%02d:%02d.%03uZ level=%s program=%s subject=%s ",
-                      tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min,
-                      tm.tm_sec, (unsigned)(now_ms % 1000u), level_words[level], log_program,
-                      subject);
+    length = snprintf(
+        line, size, "time=%04d-%02d-%02dT%02d:%02d:%02d.%03uZ level=%s program=%s subject=%s ",
+        tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday, tm.tm_hour, tm.tm_min, tm.tm_sec,
+        (unsigned)(now_ms % 1000u), level_words[level], log_program, subject);
     if (length < 0)
         return 0;
     return (size_t)length < size ? (size_t)length : size - 1;

@@ -129,7 +129,8 @@ static void tick_on_timer(void *arg)
 }
 
 /* Real time, even under a test's clock: the deadline is there to end a test that hangs. */
-int nxl_loop_run_until(struct nxl_loop *loop, int (*done)(void *arg), void *arg, uint64_t timeout_ns)
+int nxl_loop_run_until(struct nxl_loop *loop, int (*done)(void *arg), void *arg,
+                       uint64_t timeout_ns)
 {
     struct nxl_timer *tick = nxl_timer_open(loop, tick_on_timer, NULL);
     uint64_t start_ns = uv_hrtime();
@@ -246,8 +247,8 @@ static uint64_t ms_rounded_up(uint64_t ns)
     return ns / NXL_MS + (ns % NXL_MS ? 1 : 0);
 }
 
-/* libuv counts from the time at which the turn began, in whole ms; counted from there the timer would
- * be early by what the turn has taken so far. */
+/* libuv counts from the time at which the turn began, in whole ms; counted from there the timer
+ * would be early by what the turn has taken so far. */
 void nxl_timer_start(struct nxl_timer *timer, uint64_t delay_ns, uint64_t repeat_ns)
 {
     uint64_t delay_ms = 0;

@@ -8,8 +8,8 @@
 
 /* Microseconds, from one local copy to a transfer that took its whole deadline. */
 static const uint64_t default_bounds[] = {
-    10,    25,    50,     100,    250,    500,     1000,    2500,     5000,
-    10000, 25000, 50000,  100000, 250000, 500000,  1000000, 5000000,  10000000,
+    10,    25,    50,    100,    250,    500,    1000,    2500,    5000,
+    10000, 25000, 50000, 100000, 250000, 500000, 1000000, 5000000, 10000000,
 };
 
 struct nxl_metrics *nxl_metrics_new(void)
@@ -139,13 +139,12 @@ struct nxl_metric *nxl_metric_open(struct nxl_metrics *metrics, enum nxl_metric_
 }
 
 struct nxl_metric *nxl_metric_histogram(struct nxl_metrics *metrics, const char *name,
-                                        const char *help, const char *labels, const uint64_t *bounds,
-                                        uint32_t count)
+                                        const char *help, const char *labels,
+                                        const uint64_t *bounds, uint32_t count)
 {
     NXL_ASSERT(count > 0 && count <= METRIC_BOUNDS_MAX);
-    return series_open(metrics,
-                       family_open(metrics, NXL_METRIC_HISTOGRAM, name, help, bounds, count),
-                       labels);
+    return series_open(
+        metrics, family_open(metrics, NXL_METRIC_HISTOGRAM, name, help, bounds, count), labels);
 }
 
 void nxl_metric_add(struct nxl_metric *metric, uint64_t value)

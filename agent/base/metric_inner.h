@@ -15,13 +15,13 @@ struct metric_family;
 /* Fixed when made, except for the atomics. */
 struct nxl_metric {
     struct metric_family *family;
-    char *key;    /* name, '\n', labels */
-    char *labels; /* points into key */
+    char *key;               /* name, '\n', labels */
+    char *labels;            /* points into key */
     struct nxl_metric *next; /* in its family, oldest first */
     UT_hash_handle hh;
     uint32_t bound_count;
     const uint64_t *bounds;
-    _Atomic uint64_t value; /* counter, gauge as two's complement, or sum of a histogram */
+    _Atomic uint64_t value;     /* counter, gauge as two's complement, or sum of a histogram */
     _Atomic uint64_t buckets[]; /* bound_count + 1; not cumulative */
 };
 

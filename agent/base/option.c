@@ -1,5 +1,5 @@
-/* option.c - the settings: declared by table, changed all or nothing, read by full key. Loop thread;
- * after start-up they are only read. */
+/* option.c - the settings: declared by table, changed all or nothing, read by full key. Loop
+ * thread; after start-up they are only read. */
 #include "base/option_inner.h"
 #include "base/assert.h"
 #include "base/log.h"
@@ -35,27 +35,31 @@ void nxl_settings_free(struct nxl_settings *settings)
 
 static int key_is_valid(const char *key)
 {
-    static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+    static const char letters[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
     size_t length = strlen(key);
 
     return length > 0 && length <= OPTION_KEY_MAX / 2 && strspn(key, letters) == length &&
            key[0] != '.' && key[0] != '-' && key[length - 1] != '.';
 }
 
-static enum nxl_code row_check(const char *section, const struct nxl_option *row, struct nxl_err *err)
+static enum nxl_code row_check(const char *section, const struct nxl_option *row,
+                               struct nxl_err *err)
 {
     NXL_CLEANUP(nxl_freep) char *text = NULL;
     enum nxl_code code;
     int64_t number;
 
     if (!key_is_valid(row->key))
-        return nxl_err_set(err, NXL_CONFIG, 0, "section '%s': '%s' is no valid key", section, row->key);
+        return nxl_err_set(err, NXL_CONFIG, 0, "section '%s': '%s' is no valid key", section,
+                           row->key);
     if ((unsigned)row->type > NXL_OPTION_ENUM || !row->help || row->min > row->max ||
         (row->type == NXL_OPTION_ENUM && !row->choices))
-        return nxl_err_set(err, NXL_CONFIG, 0,
-                           "section '%s', key '%s': the row lacks a known type, help, choices or an "
-                           "ordered range",
-                           section, row->key);
+        return nxl_err_set(
+            err, NXL_CONFIG, 0,
+            "section '%s', key '%s': the row lacks a known type, help, choices or an "
+            "ordered range",
+            section, row->key);
     code = nxl_option_check(row, row->initial ? row->initial : "", &text, &number, err);
     if (code != NXL_OK)
         return nxl_err_wrap(err, NXL_CONFIG, "section '%s', key '%s': default", section, row->key);
@@ -102,8 +106,9 @@ static void setting_declare(struct nxl_settings *settings, const char *section,
     setting->row = row;
     setting->key = nxl_format("%s%s%s", section, section[0] ? "." : "", row->key);
     setting->env = env_name_of(setting->key);
+    /* "a.b" and "a_b" would be one variable. */
     for (const struct setting *other = settings->by_key; other; other = other->hh.next)
-        NXL_ASSERT(strcmp(other->env, setting->env) != 0); /* "a.b" and "a_b" would be one variable */
+        NXL_ASSERT(strcmp(other->env, setting->env) != 0);
     NXL_ASSERT(nxl_option_check(row, row->initial ? row->initial : "", &setting->text,
                                 &setting->number, NULL) == NXL_OK);
     HASH_ADD_KEYPTR(hh, settings->by_key, setting->key, strlen(setting->key), setting);
@@ -147,12 +152,13 @@ static enum nxl_code unknown_key(const struct nxl_settings *settings, const char
     if (nearest)
         return nxl_err_set(err, NXL_CONFIG, 0, "%s: unknown setting %s, did you mean '%s'?", where,
                            nxl_quote(head), nearest);
-    return nxl_err_set(err, NXL_CONFIG, 0, "%s: unknown setting %s; --help lists all settings", where,
-                       nxl_quote(head));
+    return nxl_err_set(err, NXL_CONFIG, 0, "%s: unknown setting %s; --help lists all settings",
+                       where, nxl_quote(head));
 }
 
-enum nxl_code nxl_changes_add(struct nxl_settings *settings, struct changes *changes, const char *key,
-                              const char *text, unsigned line, const char *where, struct nxl_err *err)
+enum nxl_code nxl_changes_add(struct nxl_settings *settings, struct changes *changes,
+                              const char *key, const char *text, unsigned line, const char *where,
+                              struct nxl_err *err)
 {
     struct setting *setting = nxl_option_find(settings, key);
     struct change change = {.setting = setting, .line = line};
@@ -246,7 +252,8 @@ struct section_config {
  * dead agent. */
 static const struct setting *section_find(const struct nxl_config *config, const char *key)
 {
-    const struct section_config *view = nxl_container_of(config, const struct section_config, config);
+    const struct section_config *view =
+        nxl_container_of(config, const struct section_config, config);
     NXL_CLEANUP(nxl_freep)
     char *full = nxl_format("%s%s%s", view->section, view->section[0] ? "." : "", key);
     const struct setting *setting = nxl_option_find(view->settings, full);

@@ -60,8 +60,8 @@ static int belongs_to(const struct setting *setting, const char *section)
     return strncmp(setting->key, section, length) == 0;
 }
 
-static void section_put(struct nxl_bytes *to, const struct nxl_settings *settings, const char *section,
-                        int markdown)
+static void section_put(struct nxl_bytes *to, const struct nxl_settings *settings,
+                        const char *section, int markdown)
 {
     unsigned count = 0;
 
@@ -69,10 +69,11 @@ static void section_put(struct nxl_bytes *to, const struct nxl_settings *setting
         if (!belongs_to(setting, section))
             continue;
         if (count++ == 0 && markdown)
-            nxl_bytes_printf(to,
-                             "## %s\n\n| setting | type | default | allowed | environment | meaning |\n"
-                             "|---|---|---|---|---|---|\n",
-                             section[0] ? section : "general");
+            nxl_bytes_printf(
+                to,
+                "## %s\n\n| setting | type | default | allowed | environment | meaning |\n"
+                "|---|---|---|---|---|---|\n",
+                section[0] ? section : "general");
         else if (count == 1)
             nxl_bytes_printf(to, "%s:\n", section[0] ? section : "general");
         if (markdown)

@@ -52,7 +52,8 @@ void nxl_changes_fini(struct changes *changes);
 /* Checks text against its row. Gives *ret_text (canonical) to free(). err says what is wrong with
  * the value and what is allowed, not which setting it is. */
 NXL_MUST_USE enum nxl_code nxl_option_check(const struct nxl_option *row, const char *text,
-                                            char **ret_text, int64_t *ret_number, struct nxl_err *err);
+                                            char **ret_text, int64_t *ret_number,
+                                            struct nxl_err *err);
 int nxl_option_bool_word(const char *text); /* 0, 1, or -1: no such word */
 /* "1 to 65535", "a, b or c", "" where anything goes. */
 void nxl_option_allowed(const struct nxl_option *row, char *to, size_t size);

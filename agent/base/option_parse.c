@@ -20,9 +20,16 @@ struct unit {
 
 /* As in Kubernetes quantities: K is 1000, Ki is 1024. */
 static const struct unit size_units[] = {
-    {"Ti", 1ll << 40},     {"Gi", 1ll << 30}, {"Mi", 1ll << 20}, {"Ki", 1ll << 10},
-    {"T", 1000000000000ll}, {"G", 1000000000}, {"M", 1000000},    {"K", 1000},
-    {"k", 1000},           {"", 1},
+    {"Ti", 1ll << 40},
+    {"Gi", 1ll << 30},
+    {"Mi", 1ll << 20},
+    {"Ki", 1ll << 10},
+    {"T", 1000000000000ll},
+    {"G", 1000000000},
+    {"M", 1000000},
+    {"K", 1000},
+    {"k", 1000},
+    {"", 1},
 };
 static const struct unit duration_units[] = {
     {"h", 3600 * (int64_t)NXL_SEC}, {"m", 60 * (int64_t)NXL_SEC}, {"s", (int64_t)NXL_SEC},
@@ -121,7 +128,7 @@ static enum nxl_code int_parse(const char *text, int64_t *ret, struct nxl_err *e
 
 int nxl_option_bool_word(const char *text)
 {
-    static const char *const words[] = {"n",  "y",  "no", "yes",   "off",  "on",
+    static const char *const words[] = {"n", "y", "no",    "yes",  "off",     "on",
                                         "0", "1", "false", "true", "disable", "enable"};
 
     for (size_t i = 0; i < NXL_COUNT_OF(words); i++) {
@@ -215,11 +222,13 @@ static enum nxl_code number_parse(const struct nxl_option *row, const char *text
         return nxl_parse_duration(text, ret, err);
     case NXL_OPTION_BOOL:
         *ret = nxl_option_bool_word(text);
-        return *ret >= 0 ? NXL_OK
-                         : nxl_err_set(err, NXL_INVALID_PARAM, 0, "%s is not true or false", shown(text));
+        return *ret >= 0
+                   ? NXL_OK
+                   : nxl_err_set(err, NXL_INVALID_PARAM, 0, "%s is not true or false", shown(text));
     case NXL_OPTION_ENUM:
         *ret = choice_index(row->choices, text);
-        return *ret >= 0 ? NXL_OK : nxl_err_set(err, NXL_INVALID_PARAM, 0, "%s is no choice", shown(text));
+        return *ret >= 0 ? NXL_OK
+                         : nxl_err_set(err, NXL_INVALID_PARAM, 0, "%s is no choice", shown(text));
     case NXL_OPTION_TEXT:
         break;
     }
@@ -233,8 +242,8 @@ static enum nxl_code text_check(const char *text, struct nxl_err *err)
     size_t length = strlen(text);
 
     if (length > OPTION_VALUE_MAX)
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "the value has %zu bytes, more than %u", length,
-                           OPTION_VALUE_MAX);
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "the value has %zu bytes, more than %u",
+                           length, OPTION_VALUE_MAX);
     for (size_t i = 0; i < length; i++) {
         if ((unsigned char)text[i] < 0x20 || text[i] == 0x7f)
             return nxl_err_set(err, NXL_INVALID_PARAM, 0,
@@ -260,10 +269,10 @@ enum nxl_code nxl_option_check(const struct nxl_option *row, const char *text, c
 
         return allowed[0] ? nxl_err_set(err, code, 0, "%s; allowed: %s", why.text, allowed) : code;
     }
-    if (row->type != NXL_OPTION_ENUM && row->type != NXL_OPTION_BOOL && row->type != NXL_OPTION_TEXT &&
-        !NO_RANGE(row) && (number < row->min || number > row->max))
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "%s is out of range; allowed: %s", shown(text),
-                           allowed);
+    if (row->type != NXL_OPTION_ENUM && row->type != NXL_OPTION_BOOL &&
+        row->type != NXL_OPTION_TEXT && !NO_RANGE(row) && (number < row->min || number > row->max))
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "%s is out of range; allowed: %s",
+                           shown(text), allowed);
     *ret_text = nxl_strdup(row->type != NXL_OPTION_BOOL ? text : number ? "true" : "false");
     *ret_number = number;
     return NXL_OK;

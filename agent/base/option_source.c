@@ -102,8 +102,8 @@ static enum nxl_code arg_take(struct nxl_settings *settings, struct changes *cha
     return nxl_changes_add(settings, changes, key, value ? value : "", 0, where, err);
 }
 
-enum nxl_code nxl_settings_load_args(struct nxl_settings *settings, int argc, char **argv, int *ret_next,
-                                     struct nxl_err *err)
+enum nxl_code nxl_settings_load_args(struct nxl_settings *settings, int argc, char **argv,
+                                     int *ret_next, struct nxl_err *err)
 {
     NXL_CLEANUP(nxl_changes_fini) struct changes changes = {0};
     int at = argc > 0; /* behind the program's name */

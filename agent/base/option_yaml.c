@@ -28,7 +28,8 @@ static void event_delete(yaml_event_t *event)
     yaml_event_delete(event);
 }
 
-static enum nxl_code event_next(struct yaml_source *source, yaml_event_t *event, struct nxl_err *err)
+static enum nxl_code event_next(struct yaml_source *source, yaml_event_t *event,
+                                struct nxl_err *err)
 {
     const yaml_parser_t *parser = &source->parser;
     unsigned line;
@@ -74,7 +75,8 @@ static enum nxl_code node_next(struct yaml_source *source, yaml_event_t *event, 
         return code;
     refusal = event_refusal(event);
     if (refusal)
-        return nxl_err_set(err, NXL_CONFIG, 0, "%s:%u: %s", source->origin, line_of(event), refusal);
+        return nxl_err_set(err, NXL_CONFIG, 0, "%s:%u: %s", source->origin, line_of(event),
+                           refusal);
     return NXL_OK;
 }
 
@@ -85,7 +87,8 @@ static int is_section(const struct nxl_settings *settings, const char *key)
     for (size_t i = 0; i < settings->section_count; i++) {
         const char *section = settings->sections[i];
 
-        if (strncmp(section, key, length) == 0 && (section[length] == '\0' || section[length] == '.'))
+        if (strncmp(section, key, length) == 0 &&
+            (section[length] == '\0' || section[length] == '.'))
             return 1;
     }
     for (const struct setting *setting = settings->by_key; setting; setting = setting->hh.next) {
@@ -117,17 +120,18 @@ static int scalar_is_null(const yaml_event_t *event)
            (text[0] == '\0' || strcmp(text, "~") == 0 || strcmp(text, "null") == 0);
 }
 
-static enum nxl_code scalar_take(struct yaml_source *source, const char *key, const yaml_event_t *event,
-                                 struct nxl_err *err)
+static enum nxl_code scalar_take(struct yaml_source *source, const char *key,
+                                 const yaml_event_t *event, struct nxl_err *err)
 {
     if (scalar_is_null(event)) {
         if (is_section(source->settings, key))
             return NXL_OK; /* "store:" with all its lines commented out */
         if (nxl_option_find(source->settings, key))
-            return nxl_err_set(err, NXL_CONFIG, 0,
-                               "%s:%u: %s has no value; remove the line, or write \"\" for an empty "
-                               "text",
-                               source->origin, line_of(event), key);
+            return nxl_err_set(
+                err, NXL_CONFIG, 0,
+                "%s:%u: %s has no value; remove the line, or write \"\" for an empty "
+                "text",
+                source->origin, line_of(event), key);
     }
     return value_take(source, key, (const char *)event->data.scalar.value, line_of(event), err);
 }
@@ -143,8 +147,8 @@ static enum nxl_code sequence_take(struct yaml_source *source, const char *key, 
 
     joined[0] = '\0';
     if (setting && setting->row->type != NXL_OPTION_TEXT)
-        return nxl_err_set(err, NXL_CONFIG, 0, "%s:%u: %s takes one value, not a list", source->origin,
-                           line, key);
+        return nxl_err_set(err, NXL_CONFIG, 0, "%s:%u: %s takes one value, not a list",
+                           source->origin, line, key);
     for (;;) {
         enum nxl_code code = node_next(source, &event, err);
         size_t length;
@@ -159,8 +163,8 @@ static enum nxl_code sequence_take(struct yaml_source *source, const char *key, 
                                source->origin, line_of(&event), key);
         length = event.data.scalar.length;
         if (length + 1 >= sizeof(joined) - used)
-            return nxl_err_set(err, NXL_CONFIG, 0, "%s:%u: %s is longer than %u bytes", source->origin,
-                               line_of(&event), key, OPTION_VALUE_MAX);
+            return nxl_err_set(err, NXL_CONFIG, 0, "%s:%u: %s is longer than %u bytes",
+                               source->origin, line_of(&event), key, OPTION_VALUE_MAX);
         if (used > 0)
             joined[used++] = ',';
         memcpy(joined + used, event.data.scalar.value, length + 1);
@@ -226,7 +230,7 @@ static enum nxl_code document_take(struct yaml_source *source, struct nxl_err *e
     if (code == NXL_OK)
         code = event_next(source, &event, err);
     if (code != NXL_OK || event.type == YAML_STREAM_END_EVENT)
-        return code; /* an empty file sets nothing */
+        return code;                       /* an empty file sets nothing */
     code = node_next(source, &event, err); /* behind the document's start: its root */
     if (code != NXL_OK)
         return code;
@@ -240,8 +244,9 @@ static enum nxl_code document_take(struct yaml_source *source, struct nxl_err *e
     if (code == NXL_OK)
         code = event_next(source, &event, err);
     if (code == NXL_OK && event.type != YAML_STREAM_END_EVENT)
-        code = nxl_err_set(err, NXL_CONFIG, 0, "%s:%u: a second document begins; there can be only one",
-                           source->origin, line_of(&event));
+        code = nxl_err_set(err, NXL_CONFIG, 0,
+                           "%s:%u: a second document begins; there can be only one", source->origin,
+                           line_of(&event));
     return code;
 }
 
@@ -256,8 +261,8 @@ enum nxl_code nxl_settings_parse_yaml(struct nxl_settings *settings, const char 
                            text.size, OPTION_FILE_MAX);
     if (!yaml_parser_initialize(&source.parser))
         return nxl_err_set(err, NXL_CONFIG, 0, "%s: no memory for the YAML parser", origin);
-    yaml_parser_set_input_string(&source.parser,
-                                 text.size ? text.data : (const unsigned char *)"", text.size);
+    yaml_parser_set_input_string(&source.parser, text.size ? text.data : (const unsigned char *)"",
+                                 text.size);
     code = document_take(&source, err);
     if (code == NXL_OK)
         nxl_changes_apply(&source.changes, RANK_FILE);
@@ -266,7 +271,8 @@ enum nxl_code nxl_settings_parse_yaml(struct nxl_settings *settings, const char 
     return code;
 }
 
-enum nxl_code nxl_settings_load_yaml(struct nxl_settings *settings, const char *path, struct nxl_err *err)
+enum nxl_code nxl_settings_load_yaml(struct nxl_settings *settings, const char *path,
+                                     struct nxl_err *err)
 {
     NXL_CLEANUP(nxl_freep) char *text = NULL;
     size_t size = 0;

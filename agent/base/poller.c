@@ -32,7 +32,8 @@ static void poller_deactivate(struct nxl_poller *poller)
         (void)uv_idle_stop(&loop->spin); /* always 0 */
 }
 
-/* Callbacks may close any poller while the list is walked: the memory goes when the walk is over. */
+/* Callbacks may close any poller while the list is walked: the memory goes when the walk is over.
+ */
 static void pollers_sweep(struct nxl_loop *loop)
 {
     struct nxl_poller **link = &loop->pollers;
@@ -96,7 +97,8 @@ static void spin_on_turn(uv_idle_t *idle)
     uint64_t now_ns;
 
     loop->spinning = 1;
-    for (unsigned spent = 0; spent < ROUNDS_PER_TURN && loop->active_pollers > 0 && !loop->stopped;) {
+    for (unsigned spent = 0;
+         spent < ROUNDS_PER_TURN && loop->active_pollers > 0 && !loop->stopped;) {
         if (pollers_round(loop)) {
             spent += WORK_COST;
         } else {

@@ -35,7 +35,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct nxl_settings *settings = table_settings();
     struct nxl_err err = {0};
-    enum nxl_code code = nxl_settings_parse_yaml(settings, "fuzz.yaml", (struct nxl_view){data, size}, &err);
+    enum nxl_code code =
+        nxl_settings_parse_yaml(settings, "fuzz.yaml", (struct nxl_view){data, size}, &err);
 
     if (code == NXL_OK) {
         assert_ranges(settings);

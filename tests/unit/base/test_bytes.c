@@ -112,17 +112,20 @@ static void texts_are_refused_when_too_long_or_with_a_nul(void **state)
         int bad;
         const char *text;
     } rows[] = {
-        {"\x00\x00", 2, 1, 0, ""},       {"\x03\x00"
-                                          "abc",
-                                          5, 4, 0, "abc"},
+        {"\x00\x00", 2, 1, 0, ""},
         {"\x03\x00"
          "abc",
-         5, 3, 1, ""},                   {"\x03\x00"
-                                          "a\0c",
-                                          5, 16, 1, ""},
+         5, 4, 0, "abc"},
+        {"\x03\x00"
+         "abc",
+         5, 3, 1, ""},
+        {"\x03\x00"
+         "a\0c",
+         5, 16, 1, ""},
         {"\xff\xff"
          "abc",
-         5, 16, 1, ""},                  {"\x01", 1, 16, 1, ""},
+         5, 16, 1, ""},
+        {"\x01", 1, 16, 1, ""},
     };
 
     for (size_t i = 0; i < NXL_COUNT_OF(rows); i++) {

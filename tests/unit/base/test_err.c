@@ -148,10 +148,12 @@ static void codes_that_nixl_has_carry_its_numbers(void **state)
         enum nxl_code code;
         int number;
     } rows[] = {
-        {NXL_IN_PROG, 1},        {NXL_OK, 0},           {NXL_NOT_POSTED, -1},
-        {NXL_INVALID_PARAM, -2}, {NXL_BACKEND, -3},     {NXL_NOT_FOUND, -4},
-        {NXL_MISMATCH, -5},      {NXL_NOT_ALLOWED, -6}, {NXL_REPOST_ACTIVE, -7},
-        {NXL_UNKNOWN, -8},       {NXL_NOT_SUPPORTED, -9}, {NXL_REMOTE_DISCONNECT, -10},
+        {NXL_IN_PROG, 1},        {NXL_OK, 0},
+        {NXL_NOT_POSTED, -1},    {NXL_INVALID_PARAM, -2},
+        {NXL_BACKEND, -3},       {NXL_NOT_FOUND, -4},
+        {NXL_MISMATCH, -5},      {NXL_NOT_ALLOWED, -6},
+        {NXL_REPOST_ACTIVE, -7}, {NXL_UNKNOWN, -8},
+        {NXL_NOT_SUPPORTED, -9}, {NXL_REMOTE_DISCONNECT, -10},
         {NXL_CANCELED, -11},     {NXL_NO_TELEMETRY, -12},
     };
 

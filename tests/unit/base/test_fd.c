@@ -85,7 +85,8 @@ static void a_file_of_exactly_the_limit_is_read_and_one_byte_more_is_not(void **
     assert_int_equal(text[size], '\0');
     nxl_freep(&text);
     size = 77;
-    assert_int_equal(nxl_read_file(folder->file, sizeof(content) - 1, &text, &size, &err), NXL_LIMIT);
+    assert_int_equal(nxl_read_file(folder->file, sizeof(content) - 1, &text, &size, &err),
+                     NXL_LIMIT);
     assert_null(text);
     assert_int_equal(size, 77);
     assert_non_null(strstr(err.text, folder->file));
@@ -190,8 +191,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(closing_twice_does_no_harm),
-        cmocka_unit_test_setup_teardown(a_file_of_exactly_the_limit_is_read_and_one_byte_more_is_not,
-                                        folder_open, folder_close),
+        cmocka_unit_test_setup_teardown(
+            a_file_of_exactly_the_limit_is_read_and_one_byte_more_is_not, folder_open,
+            folder_close),
         cmocka_unit_test_setup_teardown(an_empty_file_and_one_without_a_size_are_read, folder_open,
                                         folder_close),
         cmocka_unit_test_setup_teardown(what_cannot_be_read_is_named_with_its_cause, folder_open,

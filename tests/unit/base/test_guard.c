@@ -58,7 +58,8 @@ static unsigned char touch(const struct mapping *mapping, size_t at)
 static void memory_taken_away_reads_as_zero_and_is_marked(void **state)
 {
     struct mapping mapping = mapping_open(), other = mapping_open();
-    int slot = nxl_guard_add(mapping.base, mapping.size), second = nxl_guard_add(other.base, other.size);
+    int slot = nxl_guard_add(mapping.base, mapping.size),
+        second = nxl_guard_add(other.base, other.size);
 
     assert_true(slot >= 0 && second >= 0 && slot != second);
     assert_int_equal(touch(&mapping, 3 * page), 0x5a);
@@ -204,7 +205,8 @@ static void *race_reader(void *arg)
     return NULL;
 }
 
-/* Every thread's handler runs at once on one slot; all go on, and the slot is clean for its next owner. */
+/* Every thread's handler runs at once on one slot; all go on, and the slot is clean for its next
+ * owner. */
 static void threads_that_touch_together_all_survive(void **state)
 {
     struct race race = {0};

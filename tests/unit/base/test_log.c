@@ -62,16 +62,16 @@ static int matches(const char *text, const char *pattern)
     return result;
 }
 
-#define HEAD                                                                                       \
-    "^time=20[0-9]{2}-[0-1][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9]\\.[0-9]{3}Z "
+#define HEAD "^time=20[0-9]{2}-[0-1][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-6][0-9]\\.[0-9]{3}Z "
 
 static void a_line_carries_time_level_program_and_subject(void **state)
 {
     struct sink *sink = *state;
 
     nxl_info("link", "event=\"peer is here\" peer=%s", nxl_quote("default/decode-0"));
-    assert_true(matches(sink_read(sink), HEAD "level=info program=nixlet-test subject=link "
-                                              "event=\"peer is here\" peer=\"default/decode-0\"\n$"));
+    assert_true(matches(sink_read(sink),
+                        HEAD "level=info program=nixlet-test subject=link "
+                             "event=\"peer is here\" peer=\"default/decode-0\"\n$"));
     nxl_error("x", "a=1");
     assert_true(matches(sink_read(sink), HEAD "level=error program=nixlet-test subject=x a=1\n$"));
 }
@@ -157,16 +157,16 @@ static void texts_from_outside_are_quoted(void **state)
         {"a\"b\\c", "\"a\\\"b\\\\c\""},
         {"a\nb\tc\rd", "\"a\\nb\\tc\\rd\""},
         {"\x01\x7f", "\"\\x01\\x7f\""},
-        {"gr\xc3\xbc\xc3\x9f", "\"gr\xc3\xbc\xc3\x9f\""},     /* two bytes */
-        {"\xe2\x82\xac", "\"\xe2\x82\xac\""},                 /* three */
-        {"\xf0\x9f\x98\x80", "\"\xf0\x9f\x98\x80\""},         /* four */
-        {"\xff\xfe", "\"\\xff\\xfe\""},                       /* no character at all */
-        {"\xc3", "\"\\xc3\""},                                /* cut short */
+        {"gr\xc3\xbc\xc3\x9f", "\"gr\xc3\xbc\xc3\x9f\""}, /* two bytes */
+        {"\xe2\x82\xac", "\"\xe2\x82\xac\""},             /* three */
+        {"\xf0\x9f\x98\x80", "\"\xf0\x9f\x98\x80\""},     /* four */
+        {"\xff\xfe", "\"\\xff\\xfe\""},                   /* no character at all */
+        {"\xc3", "\"\\xc3\""},                            /* cut short */
         {"\xe2\x82", "\"\\xe2\\x82\""},
-        {"\xc0\xaf", "\"\\xc0\\xaf\""},                       /* overlong */
+        {"\xc0\xaf", "\"\\xc0\\xaf\""}, /* overlong */
         {"\xe0\x80\xaf", "\"\\xe0\\x80\\xaf\""},
-        {"\xed\xa0\x80", "\"\\xed\\xa0\\x80\""},              /* surrogate */
-        {"\xf4\x90\x80\x80", "\"\\xf4\\x90\\x80\\x80\""},     /* beyond the last plane */
+        {"\xed\xa0\x80", "\"\\xed\\xa0\\x80\""},          /* surrogate */
+        {"\xf4\x90\x80\x80", "\"\\xf4\\x90\\x80\\x80\""}, /* beyond the last plane */
     };
 
     for (size_t i = 0; i < NXL_COUNT_OF(rows); i++)

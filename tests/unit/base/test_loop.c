@@ -82,8 +82,8 @@ static void timer_counts(void *arg)
 /* A deadline that comes early would find its transfer not due and be lost. */
 static void a_timer_is_never_early(void **state)
 {
-    static const uint64_t delays_ns[] = {1, NXL_US, 999 * NXL_US, NXL_MS, NXL_MS + 1, 2500 * NXL_US,
-                                         7 * NXL_MS};
+    static const uint64_t delays_ns[] = {1,          NXL_US,        999 * NXL_US, NXL_MS,
+                                         NXL_MS + 1, 2500 * NXL_US, 7 * NXL_MS};
 
     for (unsigned round = 0; round < 5; round++) {
         for (size_t i = 0; i < NXL_COUNT_OF(delays_ns); i++) {
@@ -158,9 +158,9 @@ static void a_readable_descriptor_is_reported_until_paused(void **state)
     int pair[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-    assert_int_equal(nxl_watch_open(*state, pair[0], NXL_WATCH_READ, watch_counts, &calls,
-                                    &calls.watch, &err),
-                     NXL_OK);
+    assert_int_equal(
+        nxl_watch_open(*state, pair[0], NXL_WATCH_READ, watch_counts, &calls, &calls.watch, &err),
+        NXL_OK);
     assert_false(nxl_loop_run_until(*state, is_nonzero, &calls.count, 15 * NXL_MS));
     assert_int_equal(write(pair[1], "x", 1), 1);
     assert_true(nxl_loop_run_until(*state, is_nonzero, &calls.count, PATIENCE));
@@ -186,15 +186,16 @@ static void a_watch_may_close_itself_and_its_descriptor(void **state)
     int pair[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-    assert_int_equal(nxl_watch_open(*state, pair[0], NXL_WATCH_WRITE, watch_counts, &calls,
-                                    &calls.watch, &err),
-                     NXL_OK);
+    assert_int_equal(
+        nxl_watch_open(*state, pair[0], NXL_WATCH_WRITE, watch_counts, &calls, &calls.watch, &err),
+        NXL_OK);
     assert_false(nxl_loop_run_until(*state, never, NULL, 15 * NXL_MS));
     assert_int_equal(calls.count, 1);
     close(pair[1]);
 }
 
-/* libuv stops a watch that reports an error; what it must not do is report it for ever or not at all. */
+/* libuv stops a watch that reports an error; what it must not do is report it for ever or not at
+ * all. */
 static void an_error_is_reported_once_and_the_watch_rests(void **state)
 {
     struct calls calls = {0};
@@ -206,9 +207,9 @@ static void an_error_is_reported_once_and_the_watch_rests(void **state)
     memset(page, 0, sizeof(page));
     while (write(ends[1], page, sizeof(page)) > 0)
         ;
-    assert_int_equal(nxl_watch_open(*state, ends[1], NXL_WATCH_WRITE, watch_counts, &calls,
-                                    &calls.watch, &err),
-                     NXL_OK);
+    assert_int_equal(
+        nxl_watch_open(*state, ends[1], NXL_WATCH_WRITE, watch_counts, &calls, &calls.watch, &err),
+        NXL_OK);
     assert_false(nxl_loop_run_until(*state, is_nonzero, &calls.count, 15 * NXL_MS));
     close(ends[0]);
     assert_true(nxl_loop_run_until(*state, is_nonzero, &calls.count, PATIENCE));
@@ -226,9 +227,9 @@ static void the_end_of_a_stream_is_readable(void **state)
     int pair[2];
 
     assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
-    assert_int_equal(nxl_watch_open(*state, pair[0], NXL_WATCH_READ, watch_counts, &calls,
-                                    &calls.watch, &err),
-                     NXL_OK);
+    assert_int_equal(
+        nxl_watch_open(*state, pair[0], NXL_WATCH_READ, watch_counts, &calls, &calls.watch, &err),
+        NXL_OK);
     close(pair[1]);
     assert_true(nxl_loop_run_until(*state, is_nonzero, &calls.count, PATIENCE));
     assert_int_equal(calls.events, NXL_WATCH_READ);
@@ -244,18 +245,20 @@ static void what_cannot_be_watched_is_refused_with_its_number(void **state)
     int file = open("/etc/passwd", O_RDONLY | O_CLOEXEC), pair[2];
 
     assert_true(file >= 0);
-    assert_int_equal(nxl_watch_open(*state, file, NXL_WATCH_READ, watch_counts, &calls, &watch, &err),
-                     NXL_IO);
+    assert_int_equal(
+        nxl_watch_open(*state, file, NXL_WATCH_READ, watch_counts, &calls, &watch, &err), NXL_IO);
     assert_null(watch);
     assert_non_null(strstr(err.text, "watch descriptor"));
     close(file);
-    assert_int_equal(nxl_watch_open(*state, 9999, NXL_WATCH_READ, watch_counts, &calls, &watch, &err),
-                     NXL_IO);
+    assert_int_equal(
+        nxl_watch_open(*state, 9999, NXL_WATCH_READ, watch_counts, &calls, &watch, &err), NXL_IO);
     assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-    assert_int_equal(nxl_watch_open(*state, pair[0], NXL_WATCH_READ, watch_counts, &calls, &watch, &err),
-                     NXL_OK);
-    assert_int_equal(nxl_watch_open(*state, pair[0], NXL_WATCH_READ, watch_counts, &calls, &second, &err),
-                     NXL_IO);
+    assert_int_equal(
+        nxl_watch_open(*state, pair[0], NXL_WATCH_READ, watch_counts, &calls, &watch, &err),
+        NXL_OK);
+    assert_int_equal(
+        nxl_watch_open(*state, pair[0], NXL_WATCH_READ, watch_counts, &calls, &second, &err),
+        NXL_IO);
     assert_null(second);
     nxl_watch_close(watch);
     close(pair[0]);

@@ -1,4 +1,5 @@
-/* test_mem.c - small allocations, the clean-up idioms, and the assertion that stands behind them. */
+/* test_mem.c - small allocations, the clean-up idioms, and the assertion that stands behind them.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -111,7 +112,10 @@ static void copying_a_text_cuts_and_says_so(void **state)
         int result;
         const char *to;
     } rows[] = {
-        {"", 1, 0, ""}, {"abc", 4, 0, "abc"}, {"abc", 3, -1, "ab"}, {"abc", 1, -1, ""},
+        {"", 1, 0, ""},
+        {"abc", 4, 0, "abc"},
+        {"abc", 3, -1, "ab"},
+        {"abc", 1, -1, ""},
     };
 
     for (size_t i = 0; i < NXL_COUNT_OF(rows); i++) {

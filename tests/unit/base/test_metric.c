@@ -41,9 +41,12 @@ static void families_come_out_in_the_order_of_opening_with_their_series_together
 {
     struct nxl_metric *get, *put, *regions;
 
-    get = nxl_metric_open(*state, NXL_METRIC_COUNTER, "nixlet_bytes_total", "Bytes moved.", "op=\"read\"");
-    regions = nxl_metric_open(*state, NXL_METRIC_GAUGE, "nixlet_regions", "Registered regions.", "");
-    put = nxl_metric_open(*state, NXL_METRIC_COUNTER, "nixlet_bytes_total", "Bytes moved.", "op=\"write\"");
+    get = nxl_metric_open(*state, NXL_METRIC_COUNTER, "nixlet_bytes_total", "Bytes moved.",
+                          "op=\"read\"");
+    regions =
+        nxl_metric_open(*state, NXL_METRIC_GAUGE, "nixlet_regions", "Registered regions.", "");
+    put = nxl_metric_open(*state, NXL_METRIC_COUNTER, "nixlet_bytes_total", "Bytes moved.",
+                          "op=\"write\"");
     nxl_metric_add(get, 5);
     nxl_metric_add(get, 7);
     nxl_metric_add(put, UINT64_MAX);
@@ -134,8 +137,9 @@ static void label_values_are_escaped_and_cut_between_escapes(void **state)
         unsigned room;
         const char *escaped;
     } rows[] = {
-        {"plain", 16, "plain"}, {"a\"b\\c\nd", 16, "a\\\"b\\\\c\\nd"}, {"abc", 4, "abc"},
-        {"abc", 3, "ab"},       {"a\"", 3, "a"},                       {"a\"", 4, "a\\\""},
+        {"plain", 16, "plain"}, {"a\"b\\c\nd", 16, "a\\\"b\\\\c\\nd"},
+        {"abc", 4, "abc"},      {"abc", 3, "ab"},
+        {"a\"", 3, "a"},        {"a\"", 4, "a\\\""},
         {"abc", 1, ""},
     };
 

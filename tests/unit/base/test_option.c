@@ -98,7 +98,8 @@ static enum nxl_code load_from(struct nxl_settings *settings, unsigned source)
 /* Flags are read first, because one of them names the file. */
 static void the_stronger_source_wins_in_whatever_order_they_are_read(void **state)
 {
-    static const unsigned orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+    static const unsigned orders[][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+                                         {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
 
     for (size_t i = 0; i < NXL_COUNT_OF(orders); i++) {
         struct nxl_settings *settings = table_settings();
@@ -125,7 +126,8 @@ static void a_backend_sees_its_own_section_only(void **state)
     assert_int_equal(config->size, sizeof(*config));
     assert_int_equal(config->number(config, "workers"), 1);
     assert_string_equal(config->text(config, "tls"), "");
-    assert_int_equal(nxl_settings_set(*state, "backends.ucx.tls", "tcp,self", "test", NULL), NXL_OK);
+    assert_int_equal(nxl_settings_set(*state, "backends.ucx.tls", "tcp,self", "test", NULL),
+                     NXL_OK);
     assert_string_equal(config->text(config, "tls"), "tcp,self");
     nxl_log_limit = NXL_LOG_ERROR;
     assert_string_equal(config->text(config, "port"), "");
@@ -141,7 +143,8 @@ static void a_table_from_outside_is_judged_before_it_is_declared(void **state)
         struct nxl_option row;
         const char *why;
     } rows[] = {
-        {{"n", NXL_OPTION_INT, "x", 0, 0, NULL, "h"}, "section 's', key 'n': default: \"x\" is not"},
+        {{"n", NXL_OPTION_INT, "x", 0, 0, NULL, "h"},
+         "section 's', key 'n': default: \"x\" is not"},
         {{"n", NXL_OPTION_INT, "11", 1, 10, NULL, "h"}, "allowed: 1 to 10"},
         {{"n", NXL_OPTION_INT, NULL, 0, 0, NULL, "h"}, "not a whole number"},
         {{"n", NXL_OPTION_INT, "5", 10, 1, NULL, "h"}, "ordered range"},
@@ -183,7 +186,8 @@ static void declare_twice(const void *arg)
 
 static void declare_same_variable(const void *arg)
 {
-    static const struct nxl_option table[] = {{"store_url", NXL_OPTION_TEXT, "", 0, 0, NULL, "h"}, {0}};
+    static const struct nxl_option table[] = {{"store_url", NXL_OPTION_TEXT, "", 0, 0, NULL, "h"},
+                                              {0}};
 
     nxl_settings_declare(table_settings(), "x", NULL);
     if (arg) {
@@ -240,10 +244,17 @@ static void the_nearest_word_is_found_within_a_third(void **state)
     static const struct {
         const char *word, *nearest;
     } rows[] = {
-        {"store.url", "store.url"}, {"stroe.url", "store.url"}, {"store.uri", "store.url"},
-        {"link.prot", "link.port"}, {"linkport", "link.port"},  {"lgo", "log"},
-        {"lag", "log"},             {"link.unsecure", "link.insecure"},
-        {"x", NULL},                {"", NULL},                 {"heartbeat", NULL},
+        {"store.url", "store.url"},
+        {"stroe.url", "store.url"},
+        {"store.uri", "store.url"},
+        {"link.prot", "link.port"},
+        {"linkport", "link.port"},
+        {"lgo", "log"},
+        {"lag", "log"},
+        {"link.unsecure", "link.insecure"},
+        {"x", NULL},
+        {"", NULL},
+        {"heartbeat", NULL},
         {"lxyz", NULL},
     };
     char longer[300];

@@ -129,7 +129,8 @@ static const struct nxl_option row_size = {"s", NXL_OPTION_SIZE, "1Mi", 4096, 1 
 static const struct nxl_option row_wait = {
     "d", NXL_OPTION_DURATION, "1s", 1000000, 3600000000000, NULL, "h"};
 static const struct nxl_option row_bool = {"b", NXL_OPTION_BOOL, "false", 0, 0, NULL, "h"};
-static const struct nxl_option row_enum = {"e", NXL_OPTION_ENUM, "any", 0, 0, "any|tcp|shared", "h"};
+static const struct nxl_option row_enum = {"e", NXL_OPTION_ENUM,  "any", 0,
+                                           0,   "any|tcp|shared", "h"};
 static const struct nxl_option row_text = {"t", NXL_OPTION_TEXT, "", 0, 0, NULL, "h"};
 
 static void values_are_checked_against_their_row(void **state)
@@ -229,7 +230,8 @@ static void a_refused_text_is_not_shown(void **state)
     char *text = NULL;
     int64_t number;
 
-    assert_int_equal(nxl_option_check(&row_text, "hunter2\n", &text, &number, &err), NXL_INVALID_PARAM);
+    assert_int_equal(nxl_option_check(&row_text, "hunter2\n", &text, &number, &err),
+                     NXL_INVALID_PARAM);
     assert_null(strstr(err.text, "hunter2"));
 }
 

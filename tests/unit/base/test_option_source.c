@@ -29,12 +29,12 @@ static int settings_teardown(void **state)
 static void variables_are_named_after_their_keys(void **state)
 {
     const char *const env[] = {"PATH=/bin",
-                   "NIXLET_NAME=node-7",
-                   "NIXLET_STORE_URL=redis://[::1]:6379/?a=b",
-                   "NIXLET_LINK_MIN_PATH=tcp",
-                   "NIXLET_BACKENDS_UCX_WORKERS=4",
-                   "NIXLET_BACKENDS_UCX_TLS=",
-                   NULL};
+                               "NIXLET_NAME=node-7",
+                               "NIXLET_STORE_URL=redis://[::1]:6379/?a=b",
+                               "NIXLET_LINK_MIN_PATH=tcp",
+                               "NIXLET_BACKENDS_UCX_WORKERS=4",
+                               "NIXLET_BACKENDS_UCX_TLS=",
+                               NULL};
     struct nxl_err err = {0};
 
     assert_int_equal(nxl_settings_load_env(*state, (char **)env, &err), NXL_OK);
@@ -51,16 +51,17 @@ static void one_wrong_variable_changes_nothing_at_all(void **state)
     struct nxl_err err = {0};
 
     assert_int_equal(nxl_settings_load_env(*state, (char **)env, &err), NXL_CONFIG);
-    assert_string_equal(err.text, "environment NIXLET_LINK_PORT: link.port: \"many\" is not a whole "
-                                  "number; allowed: 0 to 65535");
+    assert_string_equal(err.text,
+                        "environment NIXLET_LINK_PORT: link.port: \"many\" is not a whole "
+                        "number; allowed: 0 to 65535");
     assert_string_equal(nxl_settings_text(*state, "name"), "node");
 }
 
 /* What a log line says about the variable: its name and the nearest one, never its value. */
 static void unknown_variables_are_only_reported(void **state)
 {
-    const char *const env[] = {"NIXLET_STORE_ULR=secret", "NIXLET_PORT_7741_TCP=tcp://10.0.0.1:7741",
-                   "NIXLET_NOVALUE", NULL};
+    const char *const env[] = {"NIXLET_STORE_ULR=secret",
+                               "NIXLET_PORT_7741_TCP=tcp://10.0.0.1:7741", "NIXLET_NOVALUE", NULL};
     struct nxl_err err = {0};
     char text[4096];
     ssize_t got;
@@ -84,8 +85,9 @@ static void unknown_variables_are_only_reported(void **state)
 
 static void variables_of_others_are_left_alone(void **state)
 {
-    const char *const env[] = {"NIXLET_SOCKET=/run/x", "NIXLET_CONFIG=/etc/x", "NIXLET_TEST_REDIS=1",
-                   "XNIXLET_NAME=y", "NIXLETNAME=y", NULL};
+    const char *const env[] = {"NIXLET_SOCKET=/run/x", "NIXLET_CONFIG=/etc/x",
+                               "NIXLET_TEST_REDIS=1",  "XNIXLET_NAME=y",
+                               "NIXLETNAME=y",         NULL};
     char text[4096];
     int ends[2];
 
@@ -103,8 +105,9 @@ static void variables_of_others_are_left_alone(void **state)
 
 static void flags_end_at_the_first_word(void **state)
 {
-    const char *const args[] = {"program", "--name=x",   "--link.port", "80",   "--store.url", "-",
-                    "--backends.ucx.workers=2", "get", "--name=y", NULL};
+    const char *const args[] = {
+        "program", "--name=x", "--link.port", "80", "--store.url", "-", "--backends.ucx.workers=2",
+        "get",     "--name=y", NULL};
     struct nxl_err err = {0};
     int next = -1;
 
@@ -157,7 +160,8 @@ static void a_switch_needs_no_value(void **state)
 
         for (int k = 0; k < rows[i].count; k++)
             args[k] = nxl_strdup(rows[i].args[k]);
-        assert_int_equal(nxl_settings_load_args(settings, rows[i].count, args, &next, NULL), NXL_OK);
+        assert_int_equal(nxl_settings_load_args(settings, rows[i].count, args, &next, NULL),
+                         NXL_OK);
         assert_int_equal(next, rows[i].next);
         assert_int_equal(nxl_settings_bool(settings, "store.tls"), rows[i].value);
         for (int k = 0; k < rows[i].count; k++)
@@ -173,7 +177,8 @@ static void wrong_flags_change_nothing_and_are_named(void **state)
     } rows[] = {
         {"--link.port=x", "flag --link.port: link.port: \"x\" is not a whole number"},
         {"--link.port", "flag --link.port: no value; write --link.port=VALUE"},
-        {"--link.prot=1", "flag --link.prot: unknown setting \"link.prot\", did you mean 'link.port'?"},
+        {"--link.prot=1",
+         "flag --link.prot: unknown setting \"link.prot\", did you mean 'link.port'?"},
         {"--=1", "unknown setting \"\""},
         {"-v", "flag -v: flags begin with two dashes"},
         {"--help", "unknown setting \"help\""},

@@ -54,8 +54,16 @@ static void nested_and_dotted_keys_are_the_same(void **state)
 
 static void files_that_say_nothing_set_nothing(void **state)
 {
-    static const char *const texts[] = {"", "\n\n", "# only a comment\n", "---\n", "---\n...\n", "{}\n",
-                                        "~\n", "store:\n", "store: {}\nlink: ~\n", "backends: {ucx: {}}\n"};
+    static const char *const texts[] = {"",
+                                        "\n\n",
+                                        "# only a comment\n",
+                                        "---\n",
+                                        "---\n...\n",
+                                        "{}\n",
+                                        "~\n",
+                                        "store:\n",
+                                        "store: {}\nlink: ~\n",
+                                        "backends: {ucx: {}}\n"};
 
     for (size_t i = 0; i < NXL_COUNT_OF(texts); i++) {
         struct nxl_err err = {0};
@@ -64,7 +72,8 @@ static void files_that_say_nothing_set_nothing(void **state)
             fail_msg("'%s': %s", texts[i], err.text);
         assert_string_equal(nxl_settings_text(*state, "store.url"), "none");
     }
-    assert_int_equal(nxl_settings_parse_yaml(*state, "f", (struct nxl_view){NULL, 0}, NULL), NXL_OK);
+    assert_int_equal(nxl_settings_parse_yaml(*state, "f", (struct nxl_view){NULL, 0}, NULL),
+                     NXL_OK);
 }
 
 static void wrong_files_are_refused_with_file_and_line_and_change_nothing(void **state)
@@ -76,9 +85,11 @@ static void wrong_files_are_refused_with_file_and_line_and_change_nothing(void *
         {"name: x\nlink:\n  port: 70000\n", "a.yaml:3: link.port: \"70000\" is out of range"},
         {"name: x\nstore:\n  ulr: y\n",
          "a.yaml:3: unknown setting \"store.ulr\", did you mean 'store.url'?"},
-        {"name: x\nsotre:\n  url: y\n", "a.yaml:3: unknown setting \"sotre.url\", did you mean 'store.url'?"},
+        {"name: x\nsotre:\n  url: y\n",
+         "a.yaml:3: unknown setting \"sotre.url\", did you mean 'store.url'?"},
         {"name: x\nname: y\n", "a.yaml:2: name is set a second time, first in line 1"},
-        {"store: {url: x}\nname: x\nstore.url: y\n", "a.yaml:3: store.url is set a second time, first in line 1"},
+        {"store: {url: x}\nname: x\nstore.url: y\n",
+         "a.yaml:3: store.url is set a second time, first in line 1"},
         {"name: x\nlink:\n  port:\n", "a.yaml:3: link.port has no value"},
         {"name: ~\n", "a.yaml:1: name has no value"},
         {"name: x\nnothing:\n", "a.yaml:2: unknown setting \"nothing\""},
@@ -102,13 +113,15 @@ static void wrong_files_are_refused_with_file_and_line_and_change_nothing(void *
         {"name: \"a\\0b\"\n", "a.yaml:1: the text holds a NUL byte"},
         {"name: \"a\\nb\"\n", "a.yaml:1: name: byte 1 of the value is a control character"},
         {"name: \xff\xfe\n", "not YAML"},
-        {"a: {b: {c: {d: {e: {f: {g: {h: {i: {}}}}}}}}}\n", "a.yaml:1: sections lie more than 8 deep"},
+        {"a: {b: {c: {d: {e: {f: {g: {h: {i: {}}}}}}}}}\n",
+         "a.yaml:1: sections lie more than 8 deep"},
     };
 
     for (size_t i = 0; i < NXL_COUNT_OF(rows); i++) {
         struct nxl_err err = {0};
 
-        assert_int_equal(nxl_settings_parse_yaml(*state, "a.yaml", view_of(rows[i].text), &err), NXL_CONFIG);
+        assert_int_equal(nxl_settings_parse_yaml(*state, "a.yaml", view_of(rows[i].text), &err),
+                         NXL_CONFIG);
         if (!strstr(err.text, rows[i].why))
             fail_msg("'%s': '%s' lacks '%s'", rows[i].text, err.text, rows[i].why);
         assert_string_equal(nxl_settings_text(*state, "name"), "node");
@@ -120,8 +133,9 @@ static void a_nul_in_the_file_is_refused(void **state)
     static const char text[] = "name: x\0y\n";
     struct nxl_err err = {0};
 
-    assert_int_equal(nxl_settings_parse_yaml(*state, "f", (struct nxl_view){text, sizeof(text) - 1}, &err),
-                     NXL_CONFIG);
+    assert_int_equal(
+        nxl_settings_parse_yaml(*state, "f", (struct nxl_view){text, sizeof(text) - 1}, &err),
+        NXL_CONFIG);
 }
 
 static void a_list_or_key_too_long_is_refused(void **state)

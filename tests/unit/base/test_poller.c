@@ -204,8 +204,8 @@ static void a_poller_that_always_finds_work_starves_nobody(void **state)
 
     assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
     assert_int_equal(write(ends[1], "x", 1), 1);
-    assert_int_equal(nxl_watch_open(rig->loop, ends[0], NXL_WATCH_READ, serve_watch, rig, &watch, NULL),
-                     NXL_OK);
+    assert_int_equal(
+        nxl_watch_open(rig->loop, ends[0], NXL_WATCH_READ, serve_watch, rig, &watch, NULL), NXL_OK);
     rig->work_left = UINT32_MAX;
     rig->poller = nxl_poller_open(rig->loop, rig_poll, NULL, rig, IDLE_NS);
     nxl_poller_activate(rig->poller);
