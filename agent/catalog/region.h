@@ -7,6 +7,7 @@
 #include <nxl/err.h>
 
 struct nxl_catalog_peer;
+struct nxl_region_node;
 struct nxl_region_table; /* the regions of one peer */
 
 struct nxl_catalog_region {
@@ -25,7 +26,8 @@ struct nxl_catalog_region {
     struct nxl_backend_remote *remotes[NXL_BACKENDS_MAX];
     /* Remote: the keys as they came, owned; data NULL where that backend has none. */
     struct nxl_view keys[NXL_BACKENDS_MAX];
-    uint32_t table_pos; /* region_table.c's */
+    struct nxl_region_node *node; /* region.c's; NULL: in no table */
+    uint32_t leaving_pos;         /* xfer/regions_leave.c's */
 };
 
 /* Zeroed, with id, geometry and owner set. Given to nxl_catalog_region_free(), which frees keys but asserts that
@@ -57,7 +59,10 @@ struct nxl_catalog_region *nxl_region_table_exact(struct nxl_region_table *table
 void nxl_region_table_nearest(struct nxl_region_table *table, uint64_t addr, uint64_t len, uint32_t kind,
                               uint32_t device, char *to, size_t room);
 uint32_t nxl_region_table_count(const struct nxl_region_table *table);
-/* In order of address; stops when fn returns non-zero and returns that. fn must not change the table. */
+/* Moves with every add and remove: while it stands still, what was resolved before is still right. */
+uint64_t nxl_region_table_changes(const struct nxl_region_table *table);
+/* In order of kind, device, address; stops when fn returns non-zero and returns that. fn must not
+ * change the table. */
 typedef int nxl_region_each_fn(void *arg, struct nxl_catalog_region *region);
 int nxl_region_table_each(struct nxl_region_table *table, nxl_region_each_fn *fn, void *arg);
 

@@ -76,7 +76,7 @@ static void doorbell_on_ring(void *arg, int fd, unsigned events)
     (void)events;
     /* The client holds the same open file and could make it blocking and drain it first, so ask not
      * to wait whatever the file says. Nothing to read is fine: it rang all the same. */
-    (void)preadv2(fd, &iov, 1, -1, RWF_NOWAIT);
+    NXL_IGNORE(preadv2(fd, &iov, 1, -1, RWF_NOWAIT) < 0);
     nxl_metric_add(front->metrics.doorbells, 1);
     nxl_ring_unpark(&session->ring);
     front_session_wake_up(session);

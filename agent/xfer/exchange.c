@@ -140,7 +140,7 @@ void xfer_tell_regions_gone(struct xfer_peer *peer, const uint64_t *ids, uint32_
         struct nxl_err err;
 
         xfer_fence_await(fence, s->agent, sequence, 0, peer->peer->incarnation, ids, count);
-        (void)nxl_link_send(s->agent->link, &message, &err); /* said again after a reconnect */
+        NXL_IGNORE(nxl_link_send(s->agent->link, &message, &err)); /* said again after a reconnect */
     }
 }
 
@@ -164,7 +164,7 @@ void xfer_tell_dead(struct nxl_xfer *xfer, struct xfer_peer *peer, const char *r
             continue;
         if (subscribed(peer, agent))
             xfer_fence_await(fence, agent, message.sequence, 1, peer->peer->incarnation, NULL, 0);
-        (void)nxl_link_send(agent->link, &message, &err);
+        NXL_IGNORE(nxl_link_send(agent->link, &message, &err));
     }
     while (peer->subscribers != NULL) {
         struct xfer_subscriber *s = peer->subscribers;
@@ -200,7 +200,7 @@ static void announcements_send(struct xfer_agent *agent)
             answer.name = peer->name;
             answer.incarnation = peer->incarnation;
             answer.revision = peer->revision;
-            (void)nxl_link_send(agent->link, &answer, &err);
+            NXL_IGNORE(nxl_link_send(agent->link, &answer, &err));
         }
         free(a);
     }

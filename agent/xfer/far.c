@@ -33,7 +33,7 @@ void xfer_debt_paid(struct xfer_debt *debt)
     ack.sequence = debt->sequence;
     ack.at_ns = nxl_now_ns() - debt->since_ns;
     if (agent != NULL && agent->link != NULL)
-        (void)nxl_link_send(agent->link, &ack, &err); /* lost with the link: asked again after its return */
+        NXL_IGNORE(nxl_link_send(agent->link, &ack, &err)); /* lost with the link: asked again after its return */
     free(debt);
 }
 
@@ -292,7 +292,7 @@ void xfer_far_loader_gone(struct nxl_xfer *xfer, struct nxl_catalog_peer *peer)
         return;
     /* Nobody here wants it any more: forget its regions and keys, tell its agent to save its breath. */
     if (far->agent != NULL && far->agent->link != NULL)
-        (void)nxl_link_send(far->agent->link, &bye, &err);
+        NXL_IGNORE(nxl_link_send(far->agent->link, &bye, &err));
     while (nxl_region_table_each(peer->regions, any_region, &region))
         region_leave(xfer, far, region, NULL);
     far->synced = 0;

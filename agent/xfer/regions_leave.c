@@ -35,17 +35,17 @@ static void leaving_add(struct xfer_peer *peer, struct nxl_catalog_region *regio
         peer->leaving_room = peer->leaving_room == 0 ? 16 : peer->leaving_room * 2;
         peer->leaving = nxl_resize(peer->leaving, peer->leaving_room, sizeof(struct nxl_catalog_region *));
     }
-    region->table_pos = peer->leaving_count;
+    region->leaving_pos = peer->leaving_count;
     peer->leaving[peer->leaving_count++] = region;
 }
 
 static void leaving_remove(struct xfer_peer *peer, struct nxl_catalog_region *region)
 {
-    uint32_t pos = region->table_pos;
+    uint32_t pos = region->leaving_pos;
 
     NXL_ASSERT(pos < peer->leaving_count && peer->leaving[pos] == region);
     peer->leaving[pos] = peer->leaving[--peer->leaving_count];
-    peer->leaving[pos]->table_pos = pos;
+    peer->leaving[pos]->leaving_pos = pos;
 }
 
 static void region_leave(struct xfer_peer *peer, struct nxl_catalog_region *region)

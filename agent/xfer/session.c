@@ -139,7 +139,7 @@ static void peer_lists_drop(struct xfer_peer *peer)
         struct nxl_err err;
 
         if (list->peer == peer)
-            (void)nxl_xfer_list_free(peer->session, list->id, &err);
+            NXL_IGNORE(nxl_xfer_list_free(peer->session, list->id, &err));
     }
 }
 

@@ -17,6 +17,13 @@
 #define NXL_EXPORT
 #endif
 
+/* Drops a result on purpose; say why beside it. */
+#define NXL_IGNORE(expr)                                                                           \
+    do {                                                                                           \
+        if ((expr) != 0) {                                                                         \
+        }                                                                                          \
+    } while (0)
+
 #ifdef __cplusplus
 extern "C" {
 #endif
