@@ -12,8 +12,15 @@ struct nxl_list_run {
     uint64_t len, stride;
     uint64_t first; /* descriptor index of piece 0 */
     uint32_t count;
-    uint32_t reserved;
+    uint32_t region_index; /* of region in list->regions */
 };
+
+struct nxl_list_region { /* each region once, in order of first use */
+    struct nxl_catalog_region *region;
+    uint64_t id;
+};
+
+struct nxl_list_memo; /* list.c's: when the list was last found fresh */
 
 struct nxl_catalog_list {
     struct nxl_catalog_peer *peer;
@@ -22,6 +29,12 @@ struct nxl_catalog_list {
     uint32_t run_count, run_room;
     uint64_t size;  /* descriptors */
     uint64_t bytes; /* sum */
+    struct nxl_list_region *regions;
+    uint32_t region_count, region_room;
+    uint32_t *slots; /* hash of regions by id: index + 1, 0 free */
+    uint32_t slot_count;
+    double density; /* runs per descriptor: where to look first */
+    struct nxl_list_memo *memo;
 };
 
 struct nxl_catalog_list *nxl_catalog_list_new(struct nxl_catalog_peer *peer, uint32_t kind); /* borrows peer */
@@ -34,7 +47,8 @@ NXL_MUST_USE enum nxl_code nxl_catalog_list_append(struct nxl_catalog_list *list
                                                    struct nxl_err *err);
 /* The run that holds descriptor index; index < size. hint: run looked at last, for sequential use. */
 const struct nxl_list_run *nxl_catalog_list_at(const struct nxl_catalog_list *list, uint64_t index, uint32_t *hint);
-/* 1 if every region of the list is still the one it was resolved to (by id, in the peer's table). */
+/* 1 if every region of the list is still the one it was resolved to (by id, in the peer's table). As long as
+ * that table did not change this is one comparison; other regions may come and go. Stale is for ever. */
 int nxl_catalog_list_fresh(const struct nxl_catalog_list *list);
 
 #endif
