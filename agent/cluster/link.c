@@ -17,11 +17,23 @@ static int we_are_smaller(const struct nxl_link *link)
     return nxl_identity_order(link->links->node, link->links->agent, link->node, link->agent) < 0;
 }
 
+static void link_on_retry(void *arg)
+{
+    link_dial(arg);
+}
+
+static void link_dial_after(struct nxl_link *link, uint64_t delay_ns)
+{
+    if (link->retry == NULL)
+        link->retry = nxl_timer_open(link->links->loop, link_on_retry, link);
+    nxl_timer_start(link->retry, delay_ns, 0);
+}
+
 static void link_retry(struct nxl_link *link)
 {
     uint64_t half = link->backoff_ns / 2;
 
-    nxl_timer_start(link->retry, half + nxl_random_u64() % (half + 1), 0);
+    link_dial_after(link, half + nxl_random_u64() % (half + 1));
     link->backoff_ns *= 2;
     if (link->backoff_ns > link->links->backoff_max_ns)
         link->backoff_ns = link->links->backoff_max_ns;
@@ -35,17 +47,10 @@ static uint64_t first_backoff(const struct nxl_link *link)
     return we_are_smaller(link) ? LINK_BACKOFF_MIN / 2 : 2 * LINK_BACKOFF_MIN;
 }
 
-static void link_on_retry(void *arg)
-{
-    link_dial(arg);
-}
-
 void link_start(struct nxl_link *link)
 {
     link->backoff_ns = first_backoff(link);
-    if (link->retry == NULL)
-        link->retry = nxl_timer_open(link->links->loop, link_on_retry, link);
-    nxl_timer_start(link->retry, 0, 0);
+    link_dial_after(link, 0);
 }
 
 static void tell_down(struct nxl_link *link, const char *why)

@@ -115,11 +115,13 @@ static int check_life(struct conn *conn, const struct nxl_message *hello)
 {
     struct nxl_links *links = conn->links;
     char why[NXL_ERR_TEXT_SIZE];
+    struct nxl_err err;
 
     if (strcmp(hello->agent, links->agent) == 0) {
         (void)snprintf(why, sizeof(why), "%s is an address of this agent itself",
                        conn->link != NULL ? conn->link->address : hello->address);
         if (conn->link == NULL) {
+            (void)put_hello(conn, NULL, &err); /* so that our dialling end sees whom it reached */
             refuse(conn, NXL_INVALID_PARAM, LINK_FAIL_ENDED, why);
             return 0;
         }
