@@ -35,7 +35,6 @@ static const char beat_script[] =
 struct nxl_heartbeat {
     struct nxl_heartbeat_options options;
     struct nxl_timer *timer;
-    char candidate[40]; /* the epoch we would set */
     uint64_t turned_ns; /* when we last looked at the clock: a long gap means we did not run */
     uint64_t turned_boot_ns;
     uint64_t sent_ns, answered_ns; /* of the outstanding beat; send time of the last answered one */
@@ -161,10 +160,13 @@ static void beat(struct nxl_heartbeat *heartbeat)
 {
     const struct nxl_heartbeat_options *options = &heartbeat->options;
     struct nxl_redis_words words = {0};
+    char epoch[40]; /* set if there is none; never the same twice, or a wipe would go unseen */
 
     notice_gap(heartbeat);
     if (heartbeat->outstanding || heartbeat->fenced || heartbeat->closed)
         return;
+    (void)snprintf(epoch, sizeof(epoch), "%016llx%016llx", (unsigned long long)nxl_random_u64(),
+                   (unsigned long long)nxl_random_u64());
     nxl_redis_word(&words, "EVAL");
     nxl_redis_word(&words, beat_script);
     nxl_redis_word_number(&words, 3);
@@ -175,7 +177,7 @@ static void beat(struct nxl_heartbeat *heartbeat)
     nxl_redis_word(&words, options->agent);
     nxl_redis_word(&words, options->address);
     nxl_redis_word_number(&words, options->lease_ns / NXL_MS);
-    nxl_redis_word(&words, heartbeat->candidate);
+    nxl_redis_word(&words, epoch);
     nxl_redis_word_number(&words, heartbeat->beats + 1);
     nxl_redis_word_number(&words, heartbeat->missed);
     nxl_redis_word(&words, heartbeat->reset ? "1" : "0");
@@ -205,8 +207,6 @@ struct nxl_heartbeat *nxl_heartbeat_open(const struct nxl_heartbeat_options *opt
     struct nxl_heartbeat *heartbeat = nxl_new0(sizeof(*heartbeat));
 
     heartbeat->options = *options;
-    (void)snprintf(heartbeat->candidate, sizeof(heartbeat->candidate), "%016llx%016llx",
-                   (unsigned long long)nxl_random_u64(), (unsigned long long)nxl_random_u64());
     heartbeat->timer = nxl_timer_open(options->loop, on_tick, heartbeat);
     heartbeat->turned_ns = nxl_now_ns();
     heartbeat->turned_boot_ns = boot_ns();

@@ -339,23 +339,46 @@ void nxl_redis_drop(struct nxl_redis *redis, const char *why)
         nxl_redis_fail(redis, NXL_UNREACHABLE, why);
 }
 
-void nxl_redis_flush(struct nxl_redis *redis, uint64_t deadline_ns)
+/* Inside one of hiredis's callbacks it must not run again, nor learn of an error: only write. */
+static void flush_written(struct nxl_redis *redis, uint64_t deadline_ns)
 {
-    nxl_redis_enter(redis);
+    struct pollfd slot = {.fd = redis->context->c.fd, .events = POLLOUT};
+    int done = 0;
+
+    while (redisBufferWrite(&redis->context->c, &done) == REDIS_OK && !done) {
+        uint64_t now = nxl_now_ns();
+
+        if (now >= deadline_ns)
+            return;
+        (void)poll(&slot, 1, (int)((deadline_ns - now) / NXL_MS) + 1);
+    }
+}
+
+static void flush_answered(struct nxl_redis *redis, uint64_t deadline_ns)
+{
     while (redis->first != NULL && redis->context != NULL) {
         struct pollfd slot = {.fd = redis->context->c.fd, .events = POLLIN};
         uint64_t now = nxl_now_ns();
 
         if (now >= deadline_ns)
-            break;
+            return;
         redisAsyncHandleWrite(redis->context);
         if (redis->context == NULL)
-            break;
+            return;
         if (redis->events & NXL_WATCH_WRITE)
             slot.events |= POLLOUT;
         if (poll(&slot, 1, (int)((deadline_ns - now) / NXL_MS) + 1) > 0 && (slot.revents & ~POLLOUT) != 0)
             redisAsyncHandleRead(redis->context);
     }
+}
+
+void nxl_redis_flush(struct nxl_redis *redis, uint64_t deadline_ns)
+{
+    nxl_redis_enter(redis);
+    if (redis->context != NULL && (redis->context->c.flags & REDIS_IN_CALLBACK))
+        flush_written(redis, deadline_ns);
+    else
+        flush_answered(redis, deadline_ns);
     nxl_redis_settle(redis);
     nxl_redis_leave(redis);
 }

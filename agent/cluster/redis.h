@@ -72,7 +72,8 @@ NXL_MUST_USE enum nxl_code nxl_redis_send(struct nxl_redis *redis, const struct 
                                           uint64_t wait_ns, nxl_redis_reply_fn *fn, void *arg);
 /* Gives the connection up and dials again, as after a fault. */
 void nxl_redis_drop(struct nxl_redis *redis, const char *why);
-/* Blocks until everything outstanding is answered or the deadline passed: for the end of a program only. */
+/* Blocks until everything outstanding is answered (inside a reply: written) or the deadline passed: for
+ * the end of a program only. */
 void nxl_redis_flush(struct nxl_redis *redis, uint64_t deadline_ns);
 
 #endif

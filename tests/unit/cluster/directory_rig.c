@@ -51,6 +51,8 @@ int rig_teardown(void **state)
 {
     struct rig *rig = *state;
 
+    while (rig->agents != NULL)
+        agent_close(rig->agents);
     nxl_loop_close(rig->loop);
     redis_server_free(rig->server);
     free(rig);
@@ -137,6 +139,8 @@ struct agent *agent_new(struct rig *rig, const char *node, const char *life)
     struct agent *agent = nxl_new0(sizeof(*agent));
 
     agent->rig = rig;
+    agent->next = rig->agents;
+    rig->agents = agent;
     agent->settings = nxl_settings_new();
     agent->metrics = nxl_metrics_new();
     (void)nxl_copy_text(agent->node, sizeof(agent->node), node);
@@ -185,6 +189,11 @@ struct agent *agent_start(struct rig *rig, const char *node, const char *life)
 
 void agent_close(struct agent *agent)
 {
+    struct agent **place = &agent->rig->agents;
+
+    while (*place != agent)
+        place = &(*place)->next;
+    *place = agent->next;
     nxl_directory_close(agent->directory);
     nxl_settings_free(agent->settings);
     nxl_metrics_free(agent->metrics);

@@ -22,11 +22,13 @@ struct rig {
     struct nxl_trust *trust; /* given to agents opened afterwards */
     const char *url;         /* NULL: the server's socket */
     const char *user, *password_file;
+    struct agent *agents; /* all of them; what a failed test left is closed at teardown */
 };
 
 /* One agent, and what it was told. */
 struct agent {
     struct rig *rig;
+    struct agent *next;
     struct nxl_settings *settings;
     struct nxl_metrics *metrics;
     struct nxl_directory *directory;
