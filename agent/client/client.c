@@ -228,6 +228,12 @@ static void client_free(struct nxl_client *client)
         atomic_store(&current->gone, 1); /* nothing below shall want to tell the agent anything */
     while (client->objects.transfers)
         nxl_transfer_drop(client->objects.transfers);
+    while (client->objects.graves) {
+        struct nxl_transfer *grave = client->objects.graves;
+
+        client->objects.graves = grave->next;
+        free(grave);
+    }
     while (client->objects.lists) {
         client->objects.lists->refs = 1;
         nxl_list_unref(client->objects.lists);

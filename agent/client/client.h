@@ -39,6 +39,8 @@ struct nxl_client {
         struct nxl_list *lists;
         struct nxl_transfer *transfers;
         struct nxl_peer *closed; /* peers closed but still referred to */
+        struct nxl_transfer *graves, *graves_last; /* released handles, oldest first */
+        uint32_t grave_count;
     } objects;
 
     struct { /* event.lock; peers change under work.lock too */
@@ -110,6 +112,11 @@ struct nxl_list {
     struct nxl_list_part *parts;
 };
 
+/* A released handle answers NXL_INVALID_PARAM for as long as its memory is not used again, which
+ * takes NXL_GRAVES further releases: a thread that polls too late meets no freed memory. */
+#define NXL_RELEASED UINT64_MAX
+#define NXL_GRAVES 1024u
+
 struct nxl_transfer {
     struct nxl_client *client;
     struct nxl_transfer *next, *prev;
@@ -121,7 +128,7 @@ struct nxl_transfer {
     struct nxl_ring_entry entry; /* submit.lock: what a post sends */
     uint64_t block, notice_block; /* arena offset + 1; 0: none */
     uint64_t position; /* submit.lock: ring position behind the last entry */
-    _Atomic uint64_t generation; /* of the last post; 0: never posted */
+    _Atomic uint64_t generation; /* of the last post; 0: never posted; or NXL_RELEASED */
     uint64_t pairs;
     _Atomic uint64_t posted_ns;
 };
@@ -185,7 +192,7 @@ NXL_MUST_USE enum nxl_code nxl_list_send(struct nxl_session *session, struct nxl
                                          struct nxl_err *err);
 
 /* ---- transfer.c */
-void nxl_transfer_drop(struct nxl_transfer *transfer); /* objects held: frees without a word */
+void nxl_transfer_drop(struct nxl_transfer *transfer); /* objects held: to the graves, silently */
 /* What a poll says, and whether the buffers are quiet; plain memory reads. */
 enum nxl_code nxl_transfer_state(const struct nxl_transfer *transfer);
 int nxl_transfer_quiet(const struct nxl_transfer *transfer);

@@ -40,6 +40,8 @@ enum nxl_code nxl_transfer_state(const struct nxl_transfer *transfer)
 
     if (generation == 0)
         return NXL_NOT_POSTED;
+    if (generation == NXL_RELEASED)
+        return NXL_INVALID_PARAM;
     word = word_of(transfer, generation);
     if (word_ended(word))
         return word_code(transfer, word);
@@ -54,7 +56,7 @@ int nxl_transfer_quiet(const struct nxl_transfer *transfer)
     uint64_t generation = atomic_load_explicit(&transfer->generation, memory_order_acquire);
     uint64_t word;
 
-    if (generation == 0)
+    if (generation == 0 || generation == NXL_RELEASED)
         return 1;
     word = word_of(transfer, generation);
     if (word_ended(word) && word & NXL_RING_QUIET)
@@ -100,8 +102,11 @@ static enum nxl_code transfer_usable(struct nxl_transfer *transfer, struct nxl_e
     return NXL_OK;
 }
 
+/* submit.lock held: nobody releases it now. */
 static enum nxl_code session_usable(const struct nxl_transfer *transfer, struct nxl_err *err)
 {
+    if (atomic_load_explicit(&transfer->generation, memory_order_relaxed) == NXL_RELEASED)
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "post: the transfer was released");
     if (!atomic_load_explicit(&transfer->session->gone, memory_order_acquire))
         return NXL_OK;
     if (atomic_load(&transfer->client->session) == transfer->session)
@@ -185,6 +190,8 @@ enum nxl_code nxl_transfer_cancel(struct nxl_transfer *transfer, struct nxl_err 
             code = NXL_OK; /* it has ended by that */
     } else if (code == NXL_NOT_POSTED) {
         nxl_err_set(err, code, 0, "cancel: the transfer was never posted");
+    } else if (atomic_load(&transfer->generation) == NXL_RELEASED) {
+        code = nxl_err_set(err, NXL_INVALID_PARAM, 0, "cancel: the transfer was released");
     } else {
         code = NXL_OK;
     }

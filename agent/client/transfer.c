@@ -74,10 +74,13 @@ static void transfer_adopt(struct nxl_transfer *transfer)
 
 void nxl_transfer_drop(struct nxl_transfer *transfer)
 {
+    struct nxl_client *client = transfer->client;
+
+    atomic_store(&transfer->generation, NXL_RELEASED);
     if (transfer->prev)
         transfer->prev->next = transfer->next;
     else
-        transfer->client->objects.transfers = transfer->next;
+        client->objects.transfers = transfer->next;
     if (transfer->next)
         transfer->next->prev = transfer->prev;
     nxl_list_unref(transfer->local);
@@ -85,7 +88,31 @@ void nxl_transfer_drop(struct nxl_transfer *transfer)
     nxl_remote_unref(transfer->remote);
     nxl_peer_unref(transfer->peer);
     nxl_session_unref(transfer->session);
-    free(transfer);
+    transfer->next = NULL;
+    if (client->objects.graves_last)
+        client->objects.graves_last->next = transfer;
+    else
+        client->objects.graves = transfer;
+    client->objects.graves_last = transfer;
+    client->objects.grave_count++;
+}
+
+/* Memory for a handle: an old grave, if there are many. */
+static struct nxl_transfer *transfer_memory(struct nxl_client *client)
+{
+    struct nxl_transfer *transfer = NULL;
+
+    pthread_mutex_lock(&client->objects.lock);
+    if (client->objects.grave_count > NXL_GRAVES) {
+        transfer = client->objects.graves;
+        client->objects.graves = transfer->next;
+        client->objects.grave_count--;
+    }
+    pthread_mutex_unlock(&client->objects.lock);
+    if (!transfer)
+        return calloc(1, sizeof(*transfer));
+    memset(transfer, 0, sizeof(*transfer));
+    return transfer;
 }
 
 /* Takes a slot and a block of size bytes; *ret_to where to write what the agent shall read. */
@@ -129,7 +156,7 @@ static enum nxl_code transfer_new(struct nxl_peer *peer, enum nxl_op_kind op,
     if (op != NXL_READ && op != NXL_WRITE)
         return nxl_err_set(err, NXL_INVALID_PARAM, 0, "operation %d is neither READ nor WRITE",
                            (int)op);
-    transfer = calloc(1, sizeof(*transfer));
+    transfer = transfer_memory(peer->client);
     if (!transfer)
         return nxl_err_set(err, NXL_LIMIT, ENOMEM, "make a transfer");
     transfer->client = peer->client;
@@ -407,11 +434,38 @@ enum nxl_code nxl_transfer_create(struct nxl_peer *peer, enum nxl_op_kind op,
 
 /* ---- release ---------------------------------------------------------------------------- */
 
+/* Tells the agent, gives slot and blocks back, ends the handle. submit.lock held. */
+static enum nxl_code release_parts(struct nxl_transfer *transfer, uint64_t generation,
+                                   struct nxl_err *err)
+{
+    struct nxl_session *session = transfer->session;
+    struct nxl_ring_entry entry = {.kind = NXL_RING_RELEASE,
+                                   .slot = transfer->entry.slot,
+                                   .generation = (uint32_t)generation,
+                                   .peer = transfer->entry.peer};
+
+    if (generation != 0 && !atomic_load(&session->gone)) { /* else the agent never heard of it */
+        enum nxl_code code = nxl_submit_entry(session, &entry, err);
+
+        if (code != NXL_OK && code != NXL_NO_AGENT)
+            return code;
+    }
+    if (!atomic_load(&session->gone)) {
+        if (transfer->block)
+            nxl_submit_block_later(session, transfer->block - 1, transfer->position);
+        if (transfer->notice_block)
+            nxl_submit_block_later(session, transfer->notice_block - 1, transfer->position);
+        session->submit.free_slots[session->submit.free_count++] = transfer->entry.slot;
+    }
+    atomic_store(&transfer->generation, NXL_RELEASED);
+    return NXL_OK;
+}
+
 enum nxl_code nxl_transfer_release(struct nxl_transfer *transfer, struct nxl_err *err)
 {
     struct nxl_client *client;
     struct nxl_session *session;
-    enum nxl_code code = NXL_OK;
+    enum nxl_code code;
     uint64_t generation;
 
     if (!transfer)
@@ -424,28 +478,15 @@ enum nxl_code nxl_transfer_release(struct nxl_transfer *transfer, struct nxl_err
         nxl_session_glance(session); /* somebody may wait for this by releasing in a loop */
     pthread_mutex_lock(&session->submit.lock);
     generation = atomic_load(&transfer->generation);
-    if (!nxl_transfer_quiet(transfer)) {
+    if (generation == NXL_RELEASED)
+        code = nxl_err_set(err, NXL_INVALID_PARAM, 0, "release: the transfer was released already");
+    else if (!nxl_transfer_quiet(transfer))
         code = nxl_err_set(err, NXL_BUSY, 0,
                            "release: the transfer %s: cancel it and wait until it is quiet",
                            nxl_transfer_state(transfer) == NXL_IN_PROG ? "is running"
                                                                        : "ended but is not quiet");
-    } else if (generation != 0 && !atomic_load(&session->gone)) {
-        struct nxl_ring_entry entry = {.kind = NXL_RING_RELEASE,
-                                       .slot = transfer->entry.slot,
-                                       .generation = (uint32_t)generation,
-                                       .peer = transfer->entry.peer};
-
-        code = nxl_submit_entry(session, &entry, err);
-        if (code == NXL_NO_AGENT)
-            code = NXL_OK;
-    }
-    if (code == NXL_OK && !atomic_load(&session->gone)) {
-        if (transfer->block)
-            nxl_submit_block_later(session, transfer->block - 1, transfer->position);
-        if (transfer->notice_block)
-            nxl_submit_block_later(session, transfer->notice_block - 1, transfer->position);
-        session->submit.free_slots[session->submit.free_count++] = transfer->entry.slot;
-    }
+    else
+        code = release_parts(transfer, generation, err);
     pthread_mutex_unlock(&session->submit.lock);
     if (code != NXL_OK)
         return code;
