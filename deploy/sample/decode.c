@@ -127,7 +127,8 @@ static void end_of_prefill(struct sample *s, struct nxl_transfer *transfer, pid_
     }
     r->end_ms = (double)(sample_now() - killed) / 1e6;
     r->end_code = code;
-    snprintf(r->end_text, sizeof(r->end_text), "%s", err.text);
+    if (nxl_transfer_explain(transfer, &err) == NXL_OK || err.text[0] != '\0')
+        snprintf(r->end_text, sizeof(r->end_text), "%s", err.text);
     if (nxl_transfer_wait_quiesced(transfer, WAIT, &err) == NXL_OK) {
         r->quiet_ms = (double)(sample_now() - killed) / 1e6;
         r->quiet_true = nxl_transfer_quiesced(transfer);
