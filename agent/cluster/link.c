@@ -67,7 +67,7 @@ void link_dial_failed(struct nxl_link *link, const char *why)
         return;
     if (strcmp(why, link->last_why) != 0) {
         (void)nxl_copy_text(link->last_why, sizeof(link->last_why), why);
-        nxl_warn("link", "event=dial_failed address=%s agent=%s why=%s; dialling again", link->address,
+        nxl_warn("link", "event=dial_failed address=%s agent=%s why=%s next=\"dial again\"", link->address,
                  nxl_quote(link->agent), nxl_quote(why));
     }
     if (link->conn != NULL || link_dial_next(link))
@@ -85,7 +85,7 @@ void link_lost(struct nxl_link *link, const char *why, int quiet)
     nxl_metric_move(links->metrics.up, -1);
     notices_detach(link);
     if (!quiet) {
-        nxl_info("link", "event=down agent=%s address=%s why=%s; dialling again", link->agent, link->address,
+        nxl_info("link", "event=down agent=%s address=%s why=%s next=\"dial again\"", link->agent, link->address,
                  nxl_quote(why));
         tell_down(link, why);
     }
@@ -135,7 +135,7 @@ static void link_suspect(struct nxl_link *link)
 
     link->suspect = 1;
     nxl_metric_add(links->metrics.suspects, 1);
-    nxl_warn("link", "event=suspect agent=%s address=%s silent_ms=%llu; not dead because of that", link->agent,
+    nxl_warn("link", "event=suspect agent=%s address=%s silent_ms=%llu note=\"not dead because of that\"", link->agent,
              link->address, ms);
     links->ops->on_suspect(links->arg, link, 1);
     if (!link->over && link->conn != NULL)

@@ -77,7 +77,7 @@ static void links_on_accept(void *arg, int fd, unsigned events)
         }
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
             if (nxl_log_gate_open(&links->gate, 5))
-                nxl_warn("link", "event=accept_failed why=%s; trying again", nxl_quote(strerror(errno)));
+                nxl_warn("link", "event=accept_failed why=%s next=\"try again\"", nxl_quote(strerror(errno)));
             nxl_watch_change(links->listen_watch, 0);
             nxl_timer_start(links->listen_retry, 100 * NXL_MS, 0);
             return;
@@ -142,8 +142,8 @@ static void outward_host(char *host, size_t room)
     if (fd < 0 || connect(fd, (const void *)&far, sizeof(far)) != 0 || getsockname(fd, (void *)&own, &size) != 0 ||
         inet_ntop(AF_INET, &own.sin_addr, host, (socklen_t)room) == NULL) {
         (void)nxl_copy_text(host, room, "127.0.0.1");
-        nxl_warn("link", "event=advertise_loopback; this host has no route outwards, so only agents on it can dial "
-                         "this one: set link.advertise");
+        nxl_warn("link", "event=advertise_loopback why=\"this host has no route outwards, so only agents on it can "
+                         "dial this one: set link.advertise\"");
     }
     if (fd >= 0)
         (void)close(fd);
@@ -248,8 +248,8 @@ static enum nxl_code open_trust(struct nxl_links *links, const struct nxl_settin
     const char *ca = nxl_settings_text(settings, "link.ca");
 
     if (nxl_settings_bool(settings, "link.insecure")) {
-        nxl_warn("link", "event=insecure; links are plaintext and anybody who reaches the port is believed: "
-                         "set link.cert, link.key, link.ca and link.insecure=false");
+        nxl_warn("link", "event=insecure why=\"links are plaintext and whoever reaches the port is believed: set "
+                         "link.cert, link.key, link.ca and link.insecure=false\"");
         return NXL_OK;
     }
     if (cert[0] == '\0' || key[0] == '\0' || ca[0] == '\0')

@@ -62,9 +62,10 @@ int64_t side_metric(struct side *side, const char *name, const char *labels); /*
 #define WAIT(loop, expr)                                                                           \
     do {                                                                                           \
         uint64_t wait_end_ = nxl_now_ns() + 20 * NXL_SEC;                                          \
-        while (!(expr) && nxl_now_ns() < wait_end_)                                                \
+        int wait_done_;                                                                            \
+        while (!(wait_done_ = !!(expr)) && nxl_now_ns() < wait_end_)                               \
             rig_turn(loop);                                                                        \
-        if (!(expr))                                                                               \
+        if (!wait_done_)                                                                           \
             fail_msg("never came: %s", #expr);                                                     \
     } while (0)
 void rig_turn(struct nxl_loop *loop); /* what is ready, or 1 ms */
