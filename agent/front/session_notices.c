@@ -123,6 +123,16 @@ static void notice_queue(struct front_session *session, const struct nxl_ring_ev
     }
 }
 
+/* 1: no emptying of the ring makes room for it. It would stand at the head of the queue for ever.
+ */
+static int never_fits(const struct front_session *session, const struct nxl_ring_event *event)
+{
+    size_t size = sizeof(struct nxl_ring_notice) + event->name.size + event->incarnation.size +
+                  event->payload.size;
+
+    return ((size + 7) & ~(size_t)7) > session->ring.notice_bytes / 2;
+}
+
 static enum nxl_code front_on_event(void *arg, const struct nxl_xfer_event *from, int must)
 {
     struct front_session *session = arg;
@@ -143,19 +153,20 @@ static enum nxl_code front_on_event(void *arg, const struct nxl_xfer_event *from
 
     if (session->doomed)
         return NXL_OK; /* nobody is there to read it */
+    if (never_fits(session, &event))
+        return NXL_LIMIT;
     if (!session->notices.head)
         code = nxl_ring_notice_put(&session->ring, &event);
-    else if (event.payload.size > session->ring.notice_bytes / 2)
-        code = NXL_LIMIT; /* would stand at the head of the queue for ever */
     if (code == NXL_OK)
         front_kick(session);
     if (code != NXL_AGAIN)
         return code;
-    if (!must && session->notices.bytes + cost > max) {
+    /* The first one is always kept: something has to be tried again for room to be noticed. */
+    if (!must && session->notices.head && session->notices.bytes + cost > max) {
         session->notices.refused = 1;
         return NXL_AGAIN;
     }
-    if (session->notices.bytes + cost > max * MUST_FACTOR) {
+    if (session->notices.head && session->notices.bytes + cost > max * MUST_FACTOR) {
         front_session_doom(session, FRONT_END_SLOW, NXL_LIMIT,
                            "the client does not read its notices: %llu bytes are queued "
                            "(socket.notice_queue_max)",
@@ -194,7 +205,7 @@ void front_notices_flush(struct front_session *session)
 
         if (code == NXL_AGAIN)
             break;
-        put |= code == NXL_OK; /* NXL_LIMIT: checked when it was queued, so only a broken ring */
+        put |= code == NXL_OK; /* nothing else can come: what never fits was not queued */
         notice_pop(session);
     }
     if (put)

@@ -34,7 +34,8 @@ struct nxl_xfer_session *fake_xfer_session(struct nxl_xfer *xfer, uint32_t numbe
     return session;
 }
 
-static enum nxl_code verdict(struct nxl_xfer_session *session, const char *what, struct nxl_err *err)
+static enum nxl_code verdict(struct nxl_xfer_session *session, const char *what,
+                             struct nxl_err *err)
 {
     NXL_ASSERT(!session->closed);
     if (session->xfer->refuse == NXL_OK)
@@ -104,8 +105,9 @@ void nxl_xfer_session_room(struct nxl_xfer_session *session)
     session->xfer->room++;
 }
 
-enum nxl_code nxl_xfer_peer_open(struct nxl_xfer_session *session, const char *name, uint32_t *ret_id,
-                                 char *ret_incarnation, size_t room, struct nxl_err *err)
+enum nxl_code nxl_xfer_peer_open(struct nxl_xfer_session *session, const char *name,
+                                 uint32_t *ret_id, char *ret_incarnation, size_t room,
+                                 struct nxl_err *err)
 {
     enum nxl_code code = verdict(session, "peer_open", err);
 
@@ -117,7 +119,8 @@ enum nxl_code nxl_xfer_peer_open(struct nxl_xfer_session *session, const char *n
     return NXL_OK;
 }
 
-enum nxl_code nxl_xfer_peer_close(struct nxl_xfer_session *session, uint32_t peer, struct nxl_err *err)
+enum nxl_code nxl_xfer_peer_close(struct nxl_xfer_session *session, uint32_t peer,
+                                  struct nxl_err *err)
 {
     session->xfer->used.peer_close++;
     session->xfer->last.peer = peer;
@@ -127,8 +130,9 @@ enum nxl_code nxl_xfer_peer_close(struct nxl_xfer_session *session, uint32_t pee
 /* ---- memory ------------------------------------------------------------------------------ */
 
 enum nxl_code nxl_xfer_register(struct nxl_xfer_session *session, uint32_t peer,
-                                const struct nxl_xfer_region *regions, uint32_t count, const int *fds,
-                                uint32_t fd_count, uint64_t *ret_ids, struct nxl_err *err)
+                                const struct nxl_xfer_region *regions, uint32_t count,
+                                const int *fds, uint32_t fd_count, uint64_t *ret_ids,
+                                struct nxl_err *err)
 {
     struct nxl_xfer *xfer = session->xfer;
     enum nxl_code code = verdict(session, "register", err);
@@ -154,8 +158,12 @@ static void later(struct nxl_xfer_session *session, nxl_xfer_reply_fn *fn,
     struct nxl_xfer *xfer = session->xfer;
 
     NXL_ASSERT(!session->closed && xfer->call_count < FAKE_CALLS_MAX);
-    xfer->calls[xfer->call_count++] = (struct fake_call){
-        .session = session, .fn = fn, .deregistered = deregistered, .arg = arg, .count = count, .open = 1};
+    xfer->calls[xfer->call_count++] = (struct fake_call){.session = session,
+                                                         .fn = fn,
+                                                         .deregistered = deregistered,
+                                                         .arg = arg,
+                                                         .count = count,
+                                                         .open = 1};
     if (xfer->answer_now)
         fake_xfer_answer(xfer, xfer->call_count - 1, NXL_OK, NULL);
 }
@@ -177,8 +185,9 @@ void fake_xfer_answer(struct nxl_xfer *xfer, uint32_t index, enum nxl_code code,
         call->fn(call->arg, code, info, code == NXL_OK ? NULL : &err);
 }
 
-void nxl_xfer_deregister(struct nxl_xfer_session *session, uint32_t peer, const uint64_t *region_ids,
-                         uint32_t count, uint64_t timeout_ns, nxl_xfer_deregistered_fn *fn, void *arg)
+void nxl_xfer_deregister(struct nxl_xfer_session *session, uint32_t peer,
+                         const uint64_t *region_ids, uint32_t count, uint64_t timeout_ns,
+                         nxl_xfer_deregistered_fn *fn, void *arg)
 {
     session->xfer->used.deregister++;
     session->xfer->last.peer = peer;
@@ -195,9 +204,10 @@ static void runs_keep(struct nxl_xfer *xfer, const struct nxl_run *runs, uint32_
     memcpy(xfer->last.runs, runs, items(count) * sizeof(runs[0]));
 }
 
-enum nxl_code nxl_xfer_list(struct nxl_xfer_session *session, uint32_t peer, uint32_t remote, uint32_t kind,
-                            uint32_t list, const struct nxl_run *runs, uint32_t count, int more,
-                            uint32_t *ret_list, uint64_t *ret_size, struct nxl_err *err)
+enum nxl_code nxl_xfer_list(struct nxl_xfer_session *session, uint32_t peer, uint32_t remote,
+                            uint32_t kind, uint32_t list, const struct nxl_run *runs,
+                            uint32_t count, int more, uint32_t *ret_list, uint64_t *ret_size,
+                            struct nxl_err *err)
 {
     struct nxl_xfer *xfer = session->xfer;
     enum nxl_code code = verdict(session, "list", err);
@@ -216,15 +226,17 @@ enum nxl_code nxl_xfer_list(struct nxl_xfer_session *session, uint32_t peer, uin
     return NXL_OK;
 }
 
-enum nxl_code nxl_xfer_list_free(struct nxl_xfer_session *session, uint32_t list, struct nxl_err *err)
+enum nxl_code nxl_xfer_list_free(struct nxl_xfer_session *session, uint32_t list,
+                                 struct nxl_err *err)
 {
     session->xfer->used.list_free++;
     session->xfer->last.list = list;
     return verdict(session, "list_free", err);
 }
 
-enum nxl_code nxl_xfer_check(struct nxl_xfer_session *session, uint32_t peer, uint32_t remote, uint32_t kind,
-                             const struct nxl_run *runs, uint32_t count, struct nxl_err *err)
+enum nxl_code nxl_xfer_check(struct nxl_xfer_session *session, uint32_t peer, uint32_t remote,
+                             uint32_t kind, const struct nxl_run *runs, uint32_t count,
+                             struct nxl_err *err)
 {
     struct nxl_xfer *xfer = session->xfer;
 
@@ -266,8 +278,9 @@ void nxl_xfer_load(struct nxl_xfer_session *session, uint32_t peer, struct nxl_v
     later(session, fn, NULL, arg, 0);
 }
 
-void nxl_xfer_fetch(struct nxl_xfer_session *session, uint32_t peer, const char *name, const char *label,
-                    const char *address, uint64_t timeout_ns, nxl_xfer_reply_fn *fn, void *arg)
+void nxl_xfer_fetch(struct nxl_xfer_session *session, uint32_t peer, const char *name,
+                    const char *label, const char *address, uint64_t timeout_ns,
+                    nxl_xfer_reply_fn *fn, void *arg)
 {
     session->xfer->used.fetch++;
     session->xfer->last.peer = peer;
@@ -276,9 +289,9 @@ void nxl_xfer_fetch(struct nxl_xfer_session *session, uint32_t peer, const char 
     later(session, fn, NULL, arg, 0);
 }
 
-void nxl_xfer_send(struct nxl_xfer_session *session, uint32_t peer, const char *label, const char *address,
-                   uint32_t flags, const uint64_t *region_ids, uint32_t count, nxl_xfer_reply_fn *fn,
-                   void *arg)
+void nxl_xfer_send(struct nxl_xfer_session *session, uint32_t peer, const char *label,
+                   const char *address, uint32_t flags, const uint64_t *region_ids, uint32_t count,
+                   nxl_xfer_reply_fn *fn, void *arg)
 {
     session->xfer->used.send++;
     session->xfer->last.peer = peer;
@@ -297,8 +310,8 @@ void nxl_xfer_withdraw(struct nxl_xfer_session *session, uint32_t peer, const ch
     later(session, fn, NULL, arg, 0);
 }
 
-void nxl_xfer_connect(struct nxl_xfer_session *session, uint32_t peer, uint32_t remote, uint64_t timeout_ns,
-                      nxl_xfer_reply_fn *fn, void *arg)
+void nxl_xfer_connect(struct nxl_xfer_session *session, uint32_t peer, uint32_t remote,
+                      uint64_t timeout_ns, nxl_xfer_reply_fn *fn, void *arg)
 {
     session->xfer->used.connect++;
     session->xfer->last.peer = peer;
@@ -360,7 +373,8 @@ enum nxl_code nxl_xfer_state(struct nxl_xfer_session *session, uint32_t peer, ui
 
 static void post_keep(struct nxl_xfer *xfer, const struct nxl_xfer_post *post)
 {
-    size_t local = items(post->count), remote = items(post->remote_runs ? post->remote_count : post->count);
+    size_t local = items(post->count),
+           remote = items(post->remote_runs ? post->remote_count : post->count);
 
     memset(&xfer->posted, 0, sizeof(xfer->posted));
     xfer->posted.post = *post;
@@ -412,7 +426,8 @@ void nxl_xfer_release(struct nxl_xfer_session *session, uint32_t slot)
     session->xfer->last.slot = slot;
 }
 
-void nxl_xfer_notify(struct nxl_xfer_session *session, uint32_t peer, uint32_t remote, struct nxl_view payload)
+void nxl_xfer_notify(struct nxl_xfer_session *session, uint32_t peer, uint32_t remote,
+                     struct nxl_view payload)
 {
     struct nxl_xfer *xfer = session->xfer;
 

@@ -37,13 +37,14 @@ struct nxl_xfer {
     enum nxl_code refuse; /* the next synchronous calls end like this, if not NXL_OK */
     struct fake_call calls[FAKE_CALLS_MAX];
     uint32_t call_count;
-    int answer_now;  /* asynchronous calls are answered from inside */
+    int answer_now;   /* asynchronous calls are answered from inside */
     int finish_posts; /* posts run and end with success from inside */
     int reusable;
     uint32_t blob_size; /* of nxl_xfer_metadata() */
     struct {            /* how often which door was used */
-        uint32_t peer_open, peer_close, reg, deregister, list, list_free, metadata, load, fetch, send,
-            withdraw, connect, invalidate, find, state, check, post, cancel, release, notify, explain;
+        uint32_t peer_open, peer_close, reg, deregister, list, list_free, metadata, load, fetch,
+            send, withdraw, connect, invalidate, find, state, check, post, cancel, release, notify,
+            explain;
     } used;
     struct { /* arguments of the last call, whatever it was */
         uint32_t peer, remote, list, kind, flags, count, fd_count, slot, generation;

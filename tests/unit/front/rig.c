@@ -61,7 +61,8 @@ void rig_open(struct rig *rig, ...)
     rig->xfer = fake_xfer_new();
     rig->poller = nxl_poller_open(rig->loop, rig_on_poll, rig_on_idle, rig, 100 * NXL_US);
     nxl_front_declare(rig->settings);
-    assert_int_equal(nxl_settings_set(rig->settings, "socket.path", rig->path, "test", &err), NXL_OK);
+    assert_int_equal(nxl_settings_set(rig->settings, "socket.path", rig->path, "test", &err),
+                     NXL_OK);
     va_start(args, rig);
     while ((key = va_arg(args, const char *)) != NULL) {
         char full[64];
@@ -200,7 +201,8 @@ struct nxl_frame *raw_frame(struct raw *raw, uint16_t type)
     return raw->out;
 }
 
-static int packet_send(struct raw *raw, const void *data, size_t size, const int *fds, uint32_t count)
+static int packet_send(struct raw *raw, const void *data, size_t size, const int *fds,
+                       uint32_t count)
 {
     union {
         char bytes[CMSG_SPACE(128 * sizeof(int))];
@@ -251,8 +253,10 @@ int raw_recv(struct raw *raw)
         struct cmsghdr align;
     } control;
     struct iovec iov = {buf, NXL_FRAME_MAX};
-    struct msghdr msg = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof(control)};
+    struct msghdr msg = {.msg_iov = &iov,
+                         .msg_iovlen = 1,
+                         .msg_control = control.bytes,
+                         .msg_controllen = sizeof(control)};
     ssize_t got = recvmsg(raw->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     struct nxl_err err = {0};
     int result = got < 0 && errno == EAGAIN ? 0 : got <= 0 ? -1 : 1;
@@ -267,7 +271,8 @@ int raw_recv(struct raw *raw)
             raw->fd_count = (uint32_t)((cmsg->cmsg_len - CMSG_LEN(0)) / sizeof(int));
             memcpy(raw->fds, CMSG_DATA(cmsg), raw->fd_count * sizeof(int));
         }
-        assert_int_equal(nxl_frame_decode((struct nxl_view){buf, (size_t)got}, raw->in, &err), NXL_OK);
+        assert_int_equal(nxl_frame_decode((struct nxl_view){buf, (size_t)got}, raw->in, &err),
+                         NXL_OK);
     }
     free(buf);
     return result;
@@ -330,9 +335,11 @@ void raw_welcome_sized(struct raw *raw, uint32_t slots, uint64_t arena, uint64_t
     raw->doorbell = raw->fds[1];
     raw->wake = raw->fds[2];
     raw->fd_count = 0;
-    raw->map = mmap(NULL, raw->in->hello.ring_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, raw->file, 0);
+    raw->map =
+        mmap(NULL, raw->in->hello.ring_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, raw->file, 0);
     assert_true(raw->map != MAP_FAILED);
-    assert_int_equal(nxl_ring_attach(&raw->ring, raw->map, raw->in->hello.ring_bytes, &err), NXL_OK);
+    assert_int_equal(nxl_ring_attach(&raw->ring, raw->map, raw->in->hello.ring_bytes, &err),
+                     NXL_OK);
 }
 
 void raw_welcome(struct raw *raw)

@@ -36,7 +36,8 @@ static const struct nxl_xfer_remote_info decode = {
     .remote = 9, .name = "decode", .incarnation = "pod/container/2"};
 
 /* Sends raw.out, lets the engine answer its index-th asynchronous call, reads the answer. */
-static enum nxl_code ask_later(uint32_t index, enum nxl_code code, const struct nxl_xfer_remote_info *info)
+static enum nxl_code ask_later(uint32_t index, enum nxl_code code,
+                               const struct nxl_xfer_remote_info *info)
 {
     assert_int_equal(raw_send(&raw, NULL, 0), 0);
     while (rig.xfer->call_count <= index)
@@ -96,7 +97,8 @@ static void lists_take_their_runs_from_the_arena(void **state)
 
     (void)state;
     for (uint32_t i = 0; i < 3; i++)
-        arena[i] = (struct nxl_run){.addr = 1000 * i, .len = 64, .stride = 128, .count = i + 1, .device = 2};
+        arena[i] = (struct nxl_run){
+            .addr = 1000 * i, .len = 64, .stride = 128, .count = i + 1, .device = 2};
     out->peer = 1;
     out->remote = 6;
     out->kind = NXL_MEM_DRAM;
@@ -126,8 +128,8 @@ static void runs_outside_the_arena_are_refused_with_their_place(void **state)
         uint64_t offset;
         uint32_t count;
     } rows[] = {
-        {65536, 1},          {65536 - 31, 1},      {0, 2049}, {UINT64_MAX, 1},
-        {UINT64_MAX - 31, 1}, {0, UINT32_MAX}, {1ull << 63, UINT32_MAX},
+        {65536, 1},      {65536 - 31, 1},          {0, 2049}, {UINT64_MAX, 1}, {UINT64_MAX - 31, 1},
+        {0, UINT32_MAX}, {1ull << 63, UINT32_MAX},
     };
 
     (void)state;

@@ -209,8 +209,11 @@ static void wrong_settings_are_refused_by_name(void **state)
                                             .wake = no_wake};
 
         nxl_front_declare(settings);
-        assert_int_equal(nxl_settings_set(settings, "socket.path", "/tmp/nxl-unused.sock", "test", &err), NXL_OK);
-        assert_int_equal(nxl_settings_set(settings, rows[i].key, rows[i].value, "test", &err), NXL_OK);
+        assert_int_equal(
+            nxl_settings_set(settings, "socket.path", "/tmp/nxl-unused.sock", "test", &err),
+            NXL_OK);
+        assert_int_equal(nxl_settings_set(settings, rows[i].key, rows[i].value, "test", &err),
+                         NXL_OK);
         assert_int_equal(nxl_front_open(&options, &front, &err), NXL_CONFIG);
         assert_non_null(strstr(err.text, rows[i].word));
         nxl_settings_free(settings);

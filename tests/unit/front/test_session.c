@@ -350,7 +350,8 @@ static void descriptors_reach_the_engine_and_are_closed_after_the_frame(void **s
         out->peer = 3;
         out->count = 2;
         out->regions[0] = (struct nxl_frame_region){.addr = 4096, .len = 64, .fd_index = 1};
-        out->regions[1] = (struct nxl_frame_region){.addr = 8192, .len = 32, .fd_offset = 8, .fd_index = 0};
+        out->regions[1] =
+            (struct nxl_frame_region){.addr = 8192, .len = 32, .fd_offset = 8, .fd_index = 0};
         rig.xfer->refuse = round % 2 ? NXL_NOT_SUPPORTED : NXL_OK;
         assert_int_equal(raw_ask(&raw, fds, 2), rig.xfer->refuse);
         assert_string_equal(rig.xfer->last.file, "first");
@@ -619,7 +620,8 @@ static int one_closed(void *arg)
     return ((struct rig *)arg)->xfer->closed == 1;
 }
 
-/* C-018, C-027: nothing may stay held for a dead process because something else keeps its socket. */
+/* C-018, C-027: nothing may stay held for a dead process because something else keeps its socket.
+ */
 static void a_killed_client_is_gone_although_its_child_holds_the_socket(void **state)
 {
     struct rig rig;
@@ -662,7 +664,8 @@ static void closing_the_front_says_goaway_and_marks_the_ring_gone(void **state)
     assert_string_equal(raw.in->text, "the agent is leaving");
     assert_int_equal(raw_recv(&raw), -1);
     assert_int_equal(atomic_load(&raw.ring.header->gone), 1);
-    assert_int_equal(read(raw.wake, &woken, sizeof(woken)), sizeof(woken)); /* whoever sleeps is woken */
+    assert_int_equal(read(raw.wake, &woken, sizeof(woken)),
+                     sizeof(woken)); /* whoever sleeps is woken */
     assert_int_equal(access(rig.path, F_OK), -1);
     raw_close(&raw);
     rig_close(&rig);
