@@ -173,7 +173,6 @@ static void watch_on_ready(uv_poll_t *uv, int status, int ready)
         events |= NXL_WATCH_READ;
     if (ready & UV_WRITABLE)
         events |= NXL_WATCH_WRITE;
-    events &= watch->events;
     if (events)
         watch->fn(watch->arg, watch->fd, events);
 }
