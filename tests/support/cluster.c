@@ -52,7 +52,7 @@ int cluster_until(int (*fn)(void *arg), void *arg, uint64_t timeout_ns)
 }
 
 /* The child dies with the test. out_fd >= 0 becomes its standard output; log its standard error. */
-static pid_t spawn(char *const argv[], const char *log, int out_fd)
+static pid_t spawn(const char *const argv[], const char *log, int out_fd)
 {
     pid_t parent = getpid(), pid = fork();
 
@@ -66,7 +66,7 @@ static pid_t spawn(char *const argv[], const char *log, int out_fd)
             _exit(126);
         dup2(fd, 2);
         dup2(out_fd >= 0 ? out_fd : fd, 1);
-        execvp(argv[0], argv);
+        execvp(argv[0], (char *const *)argv); /* exec changes nothing */
         _exit(127);
     }
     return pid;
@@ -98,7 +98,7 @@ static int connects(void *arg)
 
 void cluster_redis_start(struct cluster *c)
 {
-    char *argv[] = {"redis-server", "--port", "0", "--unixsocket", c->redis_socket, "--save", "", "--appendonly", "no",
+    const char *argv[] = {"redis-server", "--port", "0", "--unixsocket", c->redis_socket, "--save", "", "--appendonly", "no",
                     "--daemonize", "no", "--dir", c->dir, NULL};
 
     c->redis = spawn(argv, c->redis_log, -1);
@@ -156,7 +156,7 @@ void cluster_agent_start(struct cluster *c, int index)
 {
     struct cluster_agent *a = &c->agents[index];
     char flags[16][256];
-    char *argv[40];
+    const char *argv[40];
     int n = 0, f = 0;
 
     snprintf(a->node, sizeof(a->node), "node%d", index);
@@ -182,7 +182,7 @@ void cluster_agent_start(struct cluster *c, int index)
     }
 #undef FLAG
     for (int i = 0; c->extra[i] != NULL; i++)
-        argv[n++] = (char *)c->extra[i];
+        argv[n++] = c->extra[i];
     argv[n] = NULL;
     a->pid = spawn(argv, a->log, -1);
     if (!cluster_until(connects, a->socket, UP_NS)) {
@@ -235,7 +235,7 @@ void cluster_stop(struct cluster *c)
 void cluster_peer_start(struct cluster *c, int agent, const char *name, uint64_t size, const char *mode, struct cluster_peer *ret)
 {
     char size_text[32], line[256] = "", log[160];
-    char *argv[] = {NXL_PEER_BIN, c->agents[agent].socket, (char *)name, size_text, (char *)mode, NULL};
+    const char *argv[] = {NXL_PEER_BIN, c->agents[agent].socket, name, size_text, mode, NULL};
     unsigned long long addr;
     size_t used = 0;
     int out[2];
