@@ -115,8 +115,8 @@ until_true "redis-server" redis-cli -s "$run/redis.sock" ping
 agent() { # agent SIDE SPACE ADDRESS
     mkdir -p "$run/$1"
     args=(--agent.node="node-$1" --agent.cluster=quickstart --socket.path="$run/$1/agent.sock" --http.socket="$run/$1/http.sock"
-        --http.listen= --link.listen="$3:0" --link.cert="$run/pki/node-$1.crt" --link.key="$run/pki/node-$1.key"
-        --link.ca="$run/pki/ca.crt" --store.url="unix://$run/redis.sock")
+        --http.listen= --link.listen="$3:0" --link.cert="$run/pki/node-$1.pem" --link.key="$run/pki/node-$1.key"
+        --link.ca="$run/pki/ca.pem" --store.url="unix://$run/redis.sock")
     [ -z "$transports" ] || args+=(--backends.ucx.tls="$transports")
     start "agent-$1" "$2" "$bin/nixlet-agent" "${args[@]}"
     until_true "agent $1" curl -sf --unix-socket "$run/$1/http.sock" http://localhost/readyz

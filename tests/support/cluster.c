@@ -174,9 +174,9 @@ void cluster_agent_start(struct cluster *c, int index)
     FLAG("--link.listen=127.0.0.1:%s", a->address[0] != '\0' ? strrchr(a->address, ':') + 1 : "0");
     FLAG("--store.url=%s%s", c->redis_socket[0] != '\0' ? "unix://" : "none", c->redis_socket);
     if (c->secure) {
-        FLAG("--link.cert=%s/pki/node%d.crt", c->dir, index);
+        FLAG("--link.cert=%s/pki/node%d.pem", c->dir, index);
         FLAG("--link.key=%s/pki/node%d.key", c->dir, index);
-        FLAG("--link.ca=%s/pki/ca.crt", c->dir);
+        FLAG("--link.ca=%s/pki/ca.pem", c->dir);
     } else {
         FLAG("--link.insecure=true");
     }
