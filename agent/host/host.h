@@ -42,8 +42,11 @@ struct nxl_instance *nxl_hosts_find(struct nxl_hosts *hosts, const char *name);
 /* Enabled but refused ones, for /v1/backends and doctor; NULL past the end. */
 const char *nxl_hosts_refused(const struct nxl_hosts *hosts, uint32_t index, const char **ret_reason);
 /* Progresses backends and delivers outcomes; bounded; returns how much was done. Called by the
- * agent's poller; also runs by itself (waker) when the loop sleeps. */
+ * agent's poller in every turn until it parks; runs by itself (waker) when the loop sleeps. */
 int nxl_hosts_poll(struct nxl_hosts *hosts);
+/* The same for everybody else, such as a timer that looks before it judges: it does not count as
+ * polling, so completions go on waking a loop that sleeps. */
+int nxl_hosts_deliver(struct nxl_hosts *hosts);
 /* Before the loop may sleep: from here on completions wake it. Returns 1 if something is due now. */
 int nxl_hosts_park(struct nxl_hosts *hosts);
 

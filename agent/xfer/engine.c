@@ -22,7 +22,7 @@ static void engine_tick(void *arg)
     uint64_t now;
 
     /* What already completed must not be failed by its deadline (C-012). */
-    nxl_hosts_poll(xfer->hosts);
+    nxl_hosts_deliver(xfer->hosts);
     now = nxl_now_ns();
     xfer_requests_tick(xfer, now);
     xfer_lookups_tick(xfer, now);
