@@ -4,6 +4,7 @@
 #include "environment.h"
 
 #include <dlfcn.h>
+#include <signal.h>
 #include <string.h>
 
 #define UCX_OLDEST_MAJOR 1
@@ -27,6 +28,7 @@ static enum nxl_code symbols_find(void *handle, const char *file, struct ucx_lib
     UCX_SYMBOLS(UCX_FIND)
 #undef UCX_FIND
     (void)symbol_find(handle, "ucs_global_opts_set_value", &library->ucs_global_opts_set_value);
+    (void)symbol_find(handle, "ucs_log_push_handler", &library->ucs_log_push_handler);
     return NXL_OK;
 }
 
@@ -42,6 +44,24 @@ static enum nxl_code second_copy_refuse(struct nxl_err *err)
                        "without LD_PRELOAD and LD_LIBRARY_PATH of another UCX", paths);
 }
 
+/* UCX's constructor takes SIGSEGV, SIGBUS, SIGHUP and others for itself; the agent needs its own.
+ * Never closed: UCX leaves threads, hooks and thread-local keys behind. */
+static void *library_open(const char *file)
+{
+    struct sigaction before[32], now;
+    int known[32];
+    void *handle;
+
+    for (int signo = 1; signo < 32; signo++)
+        known[signo] = sigaction(signo, NULL, &before[signo]) == 0;
+    handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    for (int signo = 1; signo < 32; signo++)
+        if (known[signo] && sigaction(signo, NULL, &now) == 0 &&
+            memcmp(&now.sa_sigaction, &before[signo].sa_sigaction, sizeof(now.sa_sigaction)) != 0)
+            (void)sigaction(signo, &before[signo], NULL);
+    return handle;
+}
+
 enum nxl_code ucx_library_load(const char *file, struct ucx_library *ret_library, struct nxl_err *err)
 {
     struct ucx_library library = {0};
@@ -53,9 +73,10 @@ enum nxl_code ucx_library_load(const char *file, struct ucx_library *ret_library
         return nxl_err_set(err, NXL_NOT_SUPPORTED, 0,
                            "another copy of UCX is already mapped into this process (%s): a second one from '%s' "
                            "would hang", paths, file);
-    /* Never closed: UCX leaves threads, hooks and thread-local keys behind. */
-    if (handle == NULL)
-        handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (handle == NULL) {
+        library.fresh = 1;
+        handle = library_open(file);
+    }
     if (handle == NULL)
         return nxl_err_set(err, NXL_NOT_SUPPORTED, 0,
                            "cannot load '%s' (%s); install UCX (Debian package libucx0) or set "

@@ -5,6 +5,7 @@
 #include <nxl/err.h>
 
 #include <ucp/api/ucp.h>
+#include <ucs/debug/log_def.h>
 
 /* ucp_init() is an inline wrapper of ucp_init_version(). */
 #define UCX_SYMBOLS(X)                                                                             \
@@ -21,8 +22,10 @@ struct ucx_library {
 #define UCX_POINTER(name) __typeof__(name) *name;
     UCX_SYMBOLS(UCX_POINTER)
 #undef UCX_POINTER
-    /* Sets what only the environment could set otherwise; NULL where the library lacks it. */
+    /* Sets what only the environment could set otherwise; may be NULL. */
     ucs_status_t (*ucs_global_opts_set_value)(const char *name, const char *value);
+    void (*ucs_log_push_handler)(ucs_log_func_t handler); /* may be NULL */
+    int fresh; /* loaded by this call, not before */
     unsigned major, minor, release;
 };
 

@@ -112,7 +112,7 @@ enum nxl_code ucx_settings_apply(struct nxl_backend *backend, ucp_config_t *conf
     char keepalive[32];
     struct {
         const char *key, *value;
-        int wanted; /* UCX warns of keys that none of its modules reads */
+        int wanted;
     } table[] = {
         {"TLS", settings->tls, 1},
         {"NET_DEVICES", settings->device_list, settings->device_list[0] != '\0'},
@@ -124,8 +124,11 @@ enum nxl_code ucx_settings_apply(struct nxl_backend *backend, ucp_config_t *conf
         {"MM_ERROR_HANDLING", "y", tls_has(settings->tls, "sysv") || tls_has(settings->tls, "posix") ||
                                        tls_has(settings->tls, "sm") || tls_has(settings->tls, "shm") ||
                                        tls_has(settings->tls, "mm")},
-        {"TCP_TX_SEG_SIZE", "256k", tls_has(settings->tls, "tcp")},
+        /* 1.13 reads the short names, later versions the long ones. TX must not exceed RX. */
+        {"RX_SEG_SIZE", "256k", tls_has(settings->tls, "tcp")},
+        {"TX_SEG_SIZE", "256k", tls_has(settings->tls, "tcp")},
         {"TCP_RX_SEG_SIZE", "256k", tls_has(settings->tls, "tcp")},
+        {"TCP_TX_SEG_SIZE", "256k", tls_has(settings->tls, "tcp")},
     };
 
     (void)snprintf(keepalive, sizeof(keepalive), "%" PRId64 "ms", settings->keepalive_ns / MS);

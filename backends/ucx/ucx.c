@@ -5,24 +5,11 @@
 
 #include <errno.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <time.h>
 #include <unistd.h>
-
-void ucx_log(struct nxl_backend *backend, int level, const char *fmt, ...)
-{
-    char text[512];
-    va_list args;
-
-    va_start(args, fmt);
-    (void)vsnprintf(text, sizeof(text), fmt, args);
-    va_end(args);
-    backend->host->log(backend->host, level, text);
-}
 
 /* Others' settings change what we do: said aloud, because nothing else would show it. */
 static void environment_report(struct nxl_backend *backend)
@@ -37,6 +24,7 @@ static void environment_report(struct nxl_backend *backend)
 
 void ucx_backend_free(struct nxl_backend *backend)
 {
+    ucx_log_leave(backend);
     ucx_settings_fini(&backend->settings);
     ucx_lanes_free(backend);
     if (backend->event_fd >= 0)
@@ -150,6 +138,7 @@ static enum nxl_code ucx_open(struct nxl_host *host, const struct nxl_config *co
         ucx_backend_free(backend);
         return code;
     }
+    ucx_log_listen(backend);
     environment_report(backend);
     code = backend_start(backend, err);
     if (code != NXL_OK)

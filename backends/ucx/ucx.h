@@ -234,7 +234,10 @@ NXL_MUST_USE enum nxl_code ucx_settings_apply(struct nxl_backend *backend, ucp_c
 NXL_MUST_USE enum nxl_code ucx_start(struct nxl_backend *backend, struct nxl_err *err);
 void ucx_finish(struct nxl_backend *backend);
 void ucx_backend_free(struct nxl_backend *backend); /* ucx.c */
+/* log.c */
 void ucx_log(struct nxl_backend *backend, int level, const char *fmt, ...) NXL_PRINTF(3, 4);
+void ucx_log_listen(struct nxl_backend *backend);
+void ucx_log_leave(struct nxl_backend *backend);
 
 /* progress.c */
 void *ucx_progress_main(void *backend);
