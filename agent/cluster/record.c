@@ -201,7 +201,7 @@ static enum nxl_code read_regions(struct nxl_reader *reader, struct nxl_record *
 enum nxl_code nxl_record_decode(struct nxl_view bytes, struct nxl_record *ret, struct nxl_err *err)
 {
     struct nxl_reader reader;
-    uint16_t minor;
+    uint16_t minor = 0;
     enum nxl_code code = check_envelope(bytes, &minor, err);
 
     if (code != NXL_OK)

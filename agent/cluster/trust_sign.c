@@ -83,7 +83,7 @@ static enum nxl_code check(struct nxl_trust *trust, struct nxl_view text, struct
 {
     NXL_CLEANUP(free_cert) X509 *cert = NULL;
     char node[NXL_NODE_MAX + 1];
-    struct nxl_view signature;
+    struct nxl_view signature = {0};
     enum nxl_code code = read_blob(blob, &cert, &signature, err);
 
     if (code != NXL_OK)

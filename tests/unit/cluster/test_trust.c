@@ -32,7 +32,7 @@ static int remove_certs(void **state)
 
 static const char *in(const char *folder, const char *file)
 {
-    static char paths[32][128];
+    static char paths[32][192];
     static unsigned next;
     char *path = paths[next++ % 32];
 
