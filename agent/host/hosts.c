@@ -159,6 +159,8 @@ static enum nxl_code instance_open(struct nxl_hosts *hosts, const char *name, st
         code = instance_open_backend(instance, backend, inner, err);
     if (code != NXL_OK) {
         instance_free(instance);
+        if (err->text[0] == '\0')
+            (void)nxl_err_set(err, code, 0, "it answered '%s' and no reason", nxl_code_word(code));
         return code;
     }
     host_instance_metrics(instance);

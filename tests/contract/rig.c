@@ -67,6 +67,7 @@ static void host_complete(struct nxl_host *host, const struct nxl_outcome *outco
             violation(rig, "%llu is untouched with code %s and %llu bytes", (unsigned long long)outcome->op_id,
                       nxl_code_word(outcome->code), (unsigned long long)outcome->bytes);
         op->outcome = *outcome;
+        op->order = ++rig->shared.ends;
         if (outcome->quiesced && op->quiesces++ > 0)
             violation(rig, "%llu was quiet before its end", (unsigned long long)outcome->op_id);
     }

@@ -14,6 +14,7 @@ struct rig_row {
     const char *name;            /* as in nxl_backends_static() */
     int moves;                   /* bytes really arrive; 0 only for null */
     const char *again;           /* "queue=4": the setting under which NXL_AGAIN is reached, or NULL */
+    int fair;                    /* a huge operation does not hold up a small one */
     uint64_t size_max;           /* largest operation of the suite; 0: 64 MiB */
     const char *const *settings; /* "key=value" of its own section, ends with NULL; may be NULL */
 };
@@ -33,6 +34,7 @@ struct rig_op {
     struct nxl_piece *pieces;
     struct nxl_outcome outcome;
     int completes, quiesces; /* how often; under the rig's lock */
+    int order;               /* of its end among all ends, from 1 */
     int accepted;
 };
 
@@ -69,7 +71,7 @@ struct rig {
         pthread_cond_t moved;
         struct rig_op *ops[RIG_OPS_MAX]; /* by id */
         uint64_t ids;
-        int readies, disconnects, violations;
+        int readies, disconnects, ends, violations;
         char violation[256]; /* the first one */
     } shared;
 };

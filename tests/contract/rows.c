@@ -5,7 +5,7 @@
 
 static const struct rig_row rows[] = {
     {.name = "null", .moves = 0, .again = "queue=4"},
-    {.name = "shm", .moves = 1, .again = "queue=4"},
+    {.name = "shm", .moves = 1, .fair = 1, .again = "queue=4"},
     /* Its own queue bounds nothing that the suite could reach. */
     {.name = "ucx", .moves = 1},
 };

@@ -339,6 +339,42 @@ static void many_operations_at_once_all_end(void **state)
     rig_close(rig);
 }
 
+/* One client with a hundred thousand pieces, and another one with one. */
+static void a_small_operation_overtakes_huge_ones(void **state)
+{
+    enum { COUNT = 100000, LEN = 640, HUGE = 4 };
+    struct rig *rig = rig_open_or_skip(NULL);
+    struct rig_region *near = rig_region_open(rig, COUNT * LEN, 0);
+    struct rig_region *far = rig_region_open(rig, COUNT * LEN, 1);
+    struct nxl_piece *pieces = calloc(COUNT, sizeof(*pieces));
+    struct nxl_piece piece = {.len = 100000, .count = 1};
+    struct rig_op *huge[HUGE], *small;
+
+    (void)state;
+    if (!rig->with.row->fair) {
+        free(pieces);
+        rig_close(rig);
+        skip();
+    }
+    for (uint32_t i = 0; i < COUNT; i++)
+        pieces[i] = (struct nxl_piece){.local_offset = (uint64_t)i * LEN,
+                                       .remote_offset = (uint64_t)(COUNT - 1 - i) * LEN,
+                                       .len = LEN,
+                                       .count = 1};
+    for (int i = 0; i < HUGE; i++)
+        huge[i] = rig_op_new(rig, NXL_READ, near, far, pieces, COUNT);
+    small = rig_op_new(rig, NXL_WRITE, near, far, &piece, 1);
+    for (int i = 0; i < HUGE; i++)
+        rig_submit(rig, huge[i]);
+    rig_submit(rig, small);
+    for (int i = 0; i < HUGE; i++)
+        rig_wait_quiet(rig, huge[i]);
+    rig_wait_quiet(rig, small);
+    assert_true(small->order < huge[HUGE - 1]->order);
+    free(pieces);
+    rig_close(rig);
+}
+
 /* C-007: cancel of a running one, twice; of one that has ended; of one that never was. */
 static void cancel_ends_once_and_says_what_was_touched(void **state)
 {
@@ -501,6 +537,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(overlapping_ends_move_as_if_through_a_copy),
         cmocka_unit_test(a_piece_outside_its_region_is_refused),
         cmocka_unit_test(many_operations_at_once_all_end),
+        cmocka_unit_test(a_small_operation_overtakes_huge_ones),
         cmocka_unit_test(cancel_ends_once_and_says_what_was_touched),
         cmocka_unit_test(again_is_followed_by_ready),
         cmocka_unit_test(close_ends_what_still_runs),
