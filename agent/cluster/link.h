@@ -17,9 +17,12 @@ struct nxl_link;  /* one far agent; lent until on_gone returned */
 struct nxl_links_ops {
     /* Handshake done (again): the far agent's identity and backend addresses are known. */
     void (*on_up)(void *arg, struct nxl_link *link);
-    /* The connection broke or is silent; it is dialled again. Nothing is dead because of that. */
+    /* The connection broke or is silent, or a dial failed (then maybe before the first up, and again);
+     * it is dialled again. Nothing is dead because of that. */
     void (*on_down)(void *arg, struct nxl_link *link, const char *why);
-    /* The far agent said goodbye, or another incarnation answered at its address: this one is over. */
+    /* The far agent said goodbye, or another incarnation answered at its address: this one is over.
+     * Also of a link whose agent was not known yet ("") and turned out to be linked already: asking
+     * nxl_links_get() for the same address then gives that link; its notices moved there. */
     void (*on_gone)(void *arg, struct nxl_link *link, const char *why);
     /* Pings stay out for suspect_after (1) or came again (0). */
     void (*on_suspect)(void *arg, struct nxl_link *link, int suspect);
@@ -52,10 +55,12 @@ void nxl_links_declare(struct nxl_settings *settings);
 /* Listens. insecure without the far side's consent is refused at the handshake. */
 NXL_MUST_USE enum nxl_code nxl_links_open(const struct nxl_links_options *options, struct nxl_links **ret,
                                           struct nxl_err *err);
-void nxl_links_close(struct nxl_links *links); /* says goodbye; bounded by 200 ms */
+/* Says goodbye; bounded by 200 ms. No callback runs any more, and all links are gone. Not from a callback. */
+void nxl_links_close(struct nxl_links *links);
 const char *nxl_links_address(const struct nxl_links *links); /* "host:port" others dial, real port */
 /* Finds or dials. agent NULL or "": whoever answers at address (then ops->on_up tells who). Never blocks; the
- * link exists at once and is up later. NXL_LIMIT, NXL_INVALID_PARAM (address). */
+ * link exists at once and is up later. NXL_LIMIT, NXL_INVALID_PARAM (address; ourselves), NXL_REMOTE_DISCONNECT
+ * (agent is known to be over). */
 NXL_MUST_USE enum nxl_code nxl_links_get(struct nxl_links *links, const char *address, const char *agent,
                                          struct nxl_link **ret, struct nxl_err *err);
 struct nxl_link *nxl_links_find(struct nxl_links *links, const char *agent); /* NULL if none */

@@ -154,3 +154,33 @@ void link_dial_cancel(struct nxl_link *link)
     if (trying != NULL)
         conn_refuse(trying, NXL_BUSY, "not needed any more");
 }
+
+static int same_ip(const struct sockaddr_storage *one, const struct sockaddr_storage *other)
+{
+    const struct sockaddr_in *in = (const void *)one, *other_in = (const void *)other;
+    const struct sockaddr_in6 *in6 = (const void *)one, *other_in6 = (const void *)other;
+
+    if (one->ss_family != other->ss_family)
+        return 0;
+    if (one->ss_family == AF_INET)
+        return in->sin_addr.s_addr == other_in->sin_addr.s_addr;
+    return one->ss_family == AF_INET6 && memcmp(&in6->sin6_addr, &other_in6->sin6_addr, sizeof(in6->sin6_addr)) == 0;
+}
+
+int link_dial_leads_to(struct nxl_link *link, int fd)
+{
+    struct sockaddr_storage far;
+    socklen_t size = sizeof(far);
+    char host[sizeof(link->address)];
+    int port;
+
+    if (getpeername(fd, (void *)&far, &size) != 0)
+        return 0;
+    if (link->target_count == 0 && nxl_identity_split_address(link->address, host, sizeof(host), &port) == 0)
+        (void)add_numeric(link, host, port); /* the dial has not begun; a name is not looked up for this */
+    for (uint32_t i = 0; i < link->target_count; i++) {
+        if (same_ip(&link->targets[i], &far))
+            return 1;
+    }
+    return 0;
+}

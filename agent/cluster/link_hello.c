@@ -162,6 +162,17 @@ static void end_predecessors(const struct conn *conn, const struct nxl_message *
     }
 }
 
+/* We are dialling the very address that an agent unknown so far says it has, and it comes from there:
+ * this is whom the dial asked for, so one link serves both. NULL if there is no such dial. */
+static struct nxl_link *find_awaited(const struct conn *conn, const struct nxl_message *hello)
+{
+    for (struct nxl_link *link = conn->links->list; link != NULL; link = link->next) {
+        if (link->agent[0] == '\0' && strcmp(link->address, hello->address) == 0 && link_dial_leads_to(link, conn->fd))
+            return link;
+    }
+    return NULL;
+}
+
 /* The link that an accepted or a dialled connection belongs to, or NULL if it was refused. */
 static struct nxl_link *choose_link(struct conn *conn, const struct nxl_message *hello)
 {
@@ -173,6 +184,11 @@ static struct nxl_link *choose_link(struct conn *conn, const struct nxl_message 
 
     if (link == dialled && link != NULL)
         return link;
+    if (dialled == NULL && link == NULL) {
+        link = find_awaited(conn, hello);
+        if (link != NULL)
+            links_name_link(link, hello->agent);
+    }
     if (dialled == NULL) {
         if (link == NULL && links->count >= links->links_max) {
             (void)snprintf(why, sizeof(why), "this agent has %u links already (link.links_max)", links->count);
@@ -191,7 +207,9 @@ static struct nxl_link *choose_link(struct conn *conn, const struct nxl_message 
     conn->link = NULL;
     if (link == NULL)
         link = links_new_link(links, address, hello->agent);
-    if (dialled->agent[0] == '\0') {
+    if (dialled->conn != NULL) { /* it came up the other way meanwhile: only the address was somebody else's */
+        (void)nxl_copy_text(dialled->address, sizeof(dialled->address), dialled->told);
+    } else if (dialled->agent[0] == '\0') {
         (void)nxl_copy_text(link->address, sizeof(link->address), address);
         (void)snprintf(why, sizeof(why), "the agent at %s is linked already as %s", address, hello->agent);
         link_end(dialled, 0, link, why);

@@ -207,10 +207,12 @@ void link_pong(struct nxl_link *link, const struct nxl_message *pong);
 /* Over for good. heir: takes what waits to be sent; NULL: it ends with REMOTE_DISCONNECT. */
 void link_end(struct nxl_link *link, int dead, struct nxl_link *heir, const char *why);
 
-/* link_dial.c: only link.c calls */
+/* link_dial.c: link.c calls */
 void link_dial(struct nxl_link *link); /* looks the name up again, then connects */
 int link_dial_next(struct nxl_link *link); /* 1: another address of the same name is tried */
 void link_dial_cancel(struct nxl_link *link);
+/* 1 if the far end of a connected socket has the IP address that this link dials. For link_hello.c. */
+int link_dial_leads_to(struct nxl_link *link, int fd);
 
 /* link_conn.c, link_io.c (bytes), link_frame.c (frames) */
 struct conn *conn_new(struct nxl_links *links, int fd, int outbound, const struct sockaddr *peer);

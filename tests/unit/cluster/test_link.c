@@ -235,30 +235,51 @@ static void crossing_dials_leave_one_connection(void **state)
     }
 }
 
-/* Neither knew whom it would reach. The link that asked for an address may be over, with the reason;
- * asking again gives the one that is. */
+/* Neither knew whom it would reach: both links stay, and what was queued on them arrives. */
 static void crossing_dials_by_address_end_in_one_link(void **state)
 {
     struct rig *rig = *state;
 
     for (int round = 0; round < 30; round++) {
-        struct nxl_link *link;
-        struct nxl_err err;
+        struct nxl_link *a, *b;
 
         rig_pair(rig);
-        link = side_dial(&rig->a, nxl_links_address(rig->b.links), NULL);
-        side_notify(&rig->a, link, 7); /* moves along */
-        (void)side_dial(&rig->b, nxl_links_address(rig->a.links), NULL);
-        WAIT(rig->loop, settled(rig) && rig->a.ends == 1);
-        assert_true(side_ended(&rig->a, 7, NXL_OK));
-        assert_int_equal(rig->b.notices, 1);
+        a = side_dial(&rig->a, nxl_links_address(rig->b.links), NULL);
+        b = side_dial(&rig->b, nxl_links_address(rig->a.links), NULL);
+        side_notify(&rig->a, a, 7);
+        side_notify(&rig->b, b, 8);
+        WAIT(rig->loop, settled(rig) && rig->a.ends == 1 && rig->b.ends == 1);
+        assert_ptr_equal(a, side_link(&rig->a, &rig->b));
+        assert_ptr_equal(b, side_link(&rig->b, &rig->a));
+        assert_int_equal(rig->a.gones + rig->b.gones + rig->a.downs + rig->b.downs, 0);
+        assert_true(rig->a.notices == 1 && rig->b.notices == 1);
         assert_int_equal(rig->a.links->count, 1);
-        assert_int_equal(rig->b.links->count, 1);
-        assert_int_equal(nxl_links_get(rig->a.links, nxl_links_address(rig->b.links), NULL, &link, &err), NXL_OK);
-        assert_ptr_equal(link, side_link(&rig->a, &rig->b));
         side_close(&rig->a);
         side_close(&rig->b);
     }
+}
+
+/* Another name for an agent that is linked already: the link that asked is over, says why, and asking
+ * again gives the one that is; its notices went there. */
+static void a_second_name_of_a_linked_agent_leads_to_its_link(void **state)
+{
+    struct rig *rig = *state;
+    struct nxl_link *link;
+    char address[64];
+
+    rig_pair(rig);
+    rig_link(rig);
+    (void)snprintf(address, sizeof(address), "localhost:%d", side_port(&rig->b));
+    link = side_dial(&rig->a, address, NULL);
+    assert_ptr_not_equal(link, side_link(&rig->a, &rig->b));
+    side_notify(&rig->a, link, 7);
+    WAIT(rig->loop, rig->a.gones == 1 && rig->a.ends == 1);
+    assert_string_equal(rig->a.gone_agent, "");
+    assert_non_null(strstr(rig->a.why, "node-b/boot/1"));
+    assert_true(side_ended(&rig->a, 7, NXL_OK));
+    assert_ptr_equal(side_dial(&rig->a, address, NULL), side_link(&rig->a, &rig->b));
+    WAIT(rig->loop, settled(rig));
+    assert_int_equal(rig->a.downs + rig->b.downs, 0);
 }
 
 /* ---- cut ---------------------------------------------------------------------------------- */
@@ -794,7 +815,6 @@ static void walking_over_links_may_drop_them(void **state)
     assert_int_equal(rig->a.links->count, 0);
 }
 
-/* C-029 in spirit: agents of two clusters do not mix, and both say why. */
 static void wrong_settings_are_refused_by_name(void **state)
 {
     static const struct {
@@ -842,6 +862,7 @@ int main(void)
         T(links_are_limited),
         T(crossing_dials_leave_one_connection),
         T(crossing_dials_by_address_end_in_one_link),
+        T(a_second_name_of_a_linked_agent_leads_to_its_link),
         T(a_cut_link_comes_back),
         T(nobody_there_is_told_and_dialled_until_somebody_is),
         T(a_far_side_that_never_answers_times_out),
