@@ -1,4 +1,5 @@
-/* incarnation.c - the text form of an incarnation, "pod/container/session", and its prefixes. Pure. */
+/* incarnation.c - the text form of an incarnation, "pod/container/session", and its prefixes. Pure.
+ */
 #include "catalog/peer.h"
 
 #include <string.h>
@@ -13,8 +14,8 @@ int nxl_incarnation_covers(const char *prefix, const char *incarnation)
 
 static int component_char(char c)
 {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
-           c == '-';
+    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
 }
 
 int nxl_incarnation_valid(const char *text)

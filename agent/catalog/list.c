@@ -70,7 +70,8 @@ static uint32_t region_index(struct nxl_catalog_list *list, struct nxl_catalog_r
         list->region_room = list->region_room > 0 ? list->region_room * 2 : 8;
         list->regions = nxl_resize(list->regions, list->region_room, sizeof(*list->regions));
     }
-    list->regions[list->region_count] = (struct nxl_list_region){.region = region, .id = region->id};
+    list->regions[list->region_count] =
+        (struct nxl_list_region){.region = region, .id = region->id};
     *slot = ++list->region_count;
     return *slot - 1;
 }
@@ -93,8 +94,8 @@ static int run_join(struct nxl_catalog_list *list, const struct nxl_list_run *ru
         return 0;
     distance = run->offset - last->offset;
     if (last->count > 1) {
-        if (__builtin_mul_overflow(last->stride, (uint64_t)last->count, &next) || distance != next ||
-            (run->count > 1 && run->stride != last->stride))
+        if (__builtin_mul_overflow(last->stride, (uint64_t)last->count, &next) ||
+            distance != next || (run->count > 1 && run->stride != last->stride))
             return 0;
         last->count += run->count;
         return 1;
@@ -106,8 +107,8 @@ static int run_join(struct nxl_catalog_list *list, const struct nxl_list_run *ru
     }
     before = list->run_count > 1 ? last - 1 : NULL;
     if (run->count > 1 || distance < run->len || before == NULL || before->count > 1 ||
-        before->region_id != run->region_id || before->len != run->len || last->offset <= before->offset ||
-        last->offset - before->offset != distance)
+        before->region_id != run->region_id || before->len != run->len ||
+        last->offset <= before->offset || last->offset - before->offset != distance)
         return 0;
     before->stride = distance;
     before->count = 3;
@@ -115,8 +116,21 @@ static int run_join(struct nxl_catalog_list *list, const struct nxl_list_run *ru
     return 1;
 }
 
-static void run_push(struct nxl_catalog_list *list, struct nxl_catalog_region *region, const struct nxl_run *from,
-                     uint64_t skip, uint32_t count)
+static void runs_reserve(struct nxl_catalog_list *list, uint32_t more)
+{
+    uint32_t room = list->run_room > 0 ? list->run_room : 16;
+
+    if (list->run_room - list->run_count >= more)
+        return;
+    NXL_ASSERT(more <= UINT32_MAX / 2 && list->run_count <= UINT32_MAX / 4);
+    while (room - list->run_count < more)
+        room *= 2;
+    list->run_room = room;
+    list->runs = nxl_resize(list->runs, room, sizeof(*list->runs));
+}
+
+static void run_push(struct nxl_catalog_list *list, struct nxl_catalog_region *region,
+                     const struct nxl_run *from, uint64_t skip, uint32_t count)
 {
     struct nxl_list_run run = {.region = region,
                                .region_id = region->id,
@@ -133,20 +147,18 @@ static void run_push(struct nxl_catalog_list *list, struct nxl_catalog_region *r
         run.region_index = list->runs[list->run_count - 1].region_index;
     else
         run.region_index = region_index(list, region);
-    if (list->run_count == list->run_room) {
-        list->run_room = list->run_room > 0 ? list->run_room * 2 : 16;
-        list->runs = nxl_resize(list->runs, list->run_room, sizeof(*list->runs));
-    }
+    runs_reserve(list, 1);
     list->runs[list->run_count++] = run;
 }
 
-static enum nxl_code run_check(struct nxl_catalog_list *list, const struct nxl_run *run, uint64_t *ret_span,
-                               struct nxl_err *err)
+static enum nxl_code run_check(struct nxl_catalog_list *list, const struct nxl_run *run,
+                               uint64_t *ret_span, struct nxl_err *err)
 {
     uint64_t reach, end;
 
     if (run->count == 0)
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "descriptor %" PRIu64 " is a run at 0x%" PRIx64 " with count 0",
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0,
+                           "descriptor %" PRIu64 " is a run at 0x%" PRIx64 " with count 0",
                            list->size, run->addr);
     if (run->count > 1 && run->stride < run->len)
         return nxl_err_set(err, NXL_INVALID_PARAM, 0,
@@ -154,15 +166,16 @@ static enum nxl_code run_check(struct nxl_catalog_list *list, const struct nxl_r
                            ", less than its length %" PRIu64 ": its pieces would overlap",
                            list->size, run->addr, run->stride, run->len);
     if (__builtin_mul_overflow((uint64_t)(run->count - 1), run->stride, &reach) ||
-        __builtin_add_overflow(reach, run->len, &reach) || __builtin_add_overflow(run->addr, reach, &end))
+        __builtin_add_overflow(reach, run->len, &reach) ||
+        __builtin_add_overflow(run->addr, reach, &end))
         return nxl_err_set(err, NXL_INVALID_PARAM, 0,
-                           "descriptor %" PRIu64 " at 0x%" PRIx64 ", %u x %" PRIu64 " bytes every %" PRIu64
-                           ", reaches beyond the address space",
+                           "descriptor %" PRIu64 " at 0x%" PRIx64 ", %u x %" PRIu64
+                           " bytes every %" PRIu64 ", reaches beyond the address space",
                            list->size, run->addr, run->count, run->len, run->stride);
     /* Pieces do not overlap, so their sum is at most reach. */
     if (__builtin_add_overflow(list->bytes, run->len * run->count, &list->bytes))
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "descriptor %" PRIu64 ": the sum of all lengths overflows",
-                           list->size);
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0,
+                           "descriptor %" PRIu64 ": the sum of all lengths overflows", list->size);
     *ret_span = reach;
     return NXL_OK;
 }
@@ -172,25 +185,28 @@ struct acceptance {
     void *arg;
 };
 
-static struct nxl_catalog_region *find(struct nxl_catalog_list *list, uint64_t addr, uint64_t len, uint32_t device,
-                                       const struct acceptance *which)
+static struct nxl_catalog_region *find(struct nxl_catalog_list *list, uint64_t addr, uint64_t len,
+                                       uint32_t device, const struct acceptance *which)
 {
-    return nxl_region_table_find_if(list->peer->regions, addr, len, list->kind, device, which->accept, which->arg);
+    return nxl_region_table_find_if(list->peer->regions, addr, len, list->kind, device,
+                                    which->accept, which->arg);
 }
 
-static enum nxl_code not_found(struct nxl_catalog_list *list, const struct nxl_run *run, uint64_t piece,
-                               const struct acceptance *which, struct nxl_err *err)
+static enum nxl_code not_found(struct nxl_catalog_list *list, const struct nxl_run *run,
+                               uint64_t piece, const struct acceptance *which, struct nxl_err *err)
 {
     const struct nxl_catalog_peer *peer = list->peer;
     uint64_t addr = run->addr + piece * run->stride;
     char nearest[160] = "the metadata loaded for it names no region that covers this";
 
     if (which->accept == NULL) /* who sees a part only is not told of the rest */
-        nxl_region_table_nearest(peer->regions, addr, run->len, list->kind, run->device, nearest, sizeof(nearest));
+        nxl_region_table_nearest(peer->regions, addr, run->len, list->kind, run->device, nearest,
+                                 sizeof(nearest));
     return nxl_err_set(err, NXL_NOT_FOUND, 0,
                        "descriptor %" PRIu64 " at 0x%" PRIx64 ", %" PRIu64
                        " bytes, device %u: no registered region of peer '%.80s' (%s) covers it; %s",
-                       list->size, addr, run->len, run->device, peer->name, peer->incarnation, nearest);
+                       list->size, addr, run->len, run->device, peer->name, peer->incarnation,
+                       nearest);
 }
 
 /* Whole if one region covers all of it; else piece by piece, as many as fit. Every region is met
@@ -226,8 +242,9 @@ static enum nxl_code run_append(struct nxl_catalog_list *list, const struct nxl_
     return NXL_OK;
 }
 
-enum nxl_code nxl_catalog_list_append(struct nxl_catalog_list *list, const struct nxl_run *runs, uint32_t count,
-                                      nxl_region_accept_fn *accept, void *accept_arg, struct nxl_err *err)
+enum nxl_code nxl_catalog_list_append(struct nxl_catalog_list *list, const struct nxl_run *runs,
+                                      uint32_t count, nxl_region_accept_fn *accept,
+                                      void *accept_arg, struct nxl_err *err)
 {
     const struct nxl_catalog_list before = *list;
     struct nxl_list_run ends[2] = {{0}}; /* joining changes the last two at most */
@@ -237,6 +254,7 @@ enum nxl_code nxl_catalog_list_append(struct nxl_catalog_list *list, const struc
 
     for (uint32_t i = 0; i < end_count; i++)
         ends[i] = list->runs[before.run_count - end_count + i];
+    runs_reserve(list, count);
     for (uint32_t i = 0; i < count && code == NXL_OK; i++)
         code = run_append(list, &runs[i], &which, err);
     if (code == NXL_OK) {
@@ -297,7 +315,8 @@ static int run_holds(const struct nxl_list_run *run, uint64_t index)
     return index - run->first < run->count; /* wraps to a huge number below first */
 }
 
-const struct nxl_list_run *nxl_catalog_list_at(const struct nxl_catalog_list *list, uint64_t index, uint32_t *hint)
+const struct nxl_list_run *nxl_catalog_list_at(const struct nxl_catalog_list *list, uint64_t index,
+                                               uint32_t *hint)
 {
     uint32_t at = *hint;
 
@@ -321,7 +340,8 @@ int nxl_catalog_list_fresh(const struct nxl_catalog_list *list)
     if (list->memo->changes == changes)
         return 1;
     for (uint32_t i = 0; i < list->region_count; i++) {
-        if (nxl_region_table_by_id(list->peer->regions, list->regions[i].id) != list->regions[i].region) {
+        if (nxl_region_table_by_id(list->peer->regions, list->regions[i].id) !=
+            list->regions[i].region) {
             list->memo->stale = 1;
             return 0;
         }

@@ -186,27 +186,31 @@ void nxl_catalog_free(struct nxl_catalog *catalog)
     free(catalog);
 }
 
-static enum nxl_code add_check(struct nxl_catalog *catalog, const char *ns, const char *name, const char *incarnation,
-                               struct nxl_err *err)
+static enum nxl_code add_check(struct nxl_catalog *catalog, const char *ns, const char *name,
+                               const char *incarnation, struct nxl_err *err)
 {
     if (strnlen(ns, NXL_NAMESPACE_MAX + 1) > NXL_NAMESPACE_MAX)
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "a namespace has at most %d bytes, this one is '%.80s...'",
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0,
+                           "a namespace has at most %d bytes, this one is '%.80s...'",
                            NXL_NAMESPACE_MAX, ns);
     if (name[0] == '\0' || strnlen(name, NXL_NAME_MAX + 1) > NXL_NAME_MAX)
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "a peer name has 1 to %d bytes, this one is '%.80s%s'",
-                           NXL_NAME_MAX, name, name[0] == '\0' ? "" : "...");
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0,
+                           "a peer name has 1 to %d bytes, this one is '%.80s%s'", NXL_NAME_MAX,
+                           name, name[0] == '\0' ? "" : "...");
     if (!nxl_incarnation_valid(incarnation))
         return nxl_err_set(err, NXL_INVALID_PARAM, 0,
-                           "incarnation '%.160s' of peer %s/%.80s is not one to three components of letters, digits "
+                           "incarnation '%.160s' of peer %s/%.80s is not one to three components "
+                           "of letters, digits "
                            "and '._-', at most %d bytes",
                            incarnation, ns, name, NXL_INCARNATION_MAX);
     if (nxl_catalog_is_dead(catalog, incarnation))
-        return nxl_err_set(err, NXL_STALE, 0, "incarnation %s of peer %s/%.80s is dead", incarnation, ns, name);
+        return nxl_err_set(err, NXL_STALE, 0, "incarnation %s of peer %s/%.80s is dead",
+                           incarnation, ns, name);
     return NXL_OK;
 }
 
-static struct entry *entry_new(struct nxl_catalog *catalog, const char *ns, const char *name, const char *incarnation,
-                               int local)
+static struct entry *entry_new(struct nxl_catalog *catalog, const char *ns, const char *name,
+                               const char *incarnation, int local)
 {
     struct entry *entry = nxl_new0(sizeof(*entry));
     struct nxl_catalog_peer *peer = &entry->peer;
@@ -228,8 +232,9 @@ static struct entry *entry_new(struct nxl_catalog *catalog, const char *ns, cons
     return entry;
 }
 
-enum nxl_code nxl_catalog_add(struct nxl_catalog *catalog, const char *ns, const char *name, const char *incarnation,
-                              int local, struct nxl_catalog_peer **ret, struct nxl_err *err)
+enum nxl_code nxl_catalog_add(struct nxl_catalog *catalog, const char *ns, const char *name,
+                              const char *incarnation, int local, struct nxl_catalog_peer **ret,
+                              struct nxl_err *err)
 {
     enum nxl_code code = add_check(catalog, ns, name, incarnation, err);
     struct nxl_catalog_peer *known;
@@ -242,26 +247,31 @@ enum nxl_code nxl_catalog_add(struct nxl_catalog *catalog, const char *ns, const
         return NXL_OK;
     }
     if (strcmp(known->ns, ns) != 0 || strcmp(known->name, name) != 0)
-        return nxl_err_set(err, NXL_NOT_ALLOWED, 0, "incarnation %s is peer %s/%.80s, it cannot be %s/%.80s too",
+        return nxl_err_set(err, NXL_NOT_ALLOWED, 0,
+                           "incarnation %s is peer %s/%.80s, it cannot be %s/%.80s too",
                            incarnation, known->ns, known->name, ns, name);
     if (local && !known->local)
-        return nxl_err_set(err, NXL_NOT_ALLOWED, 0, "incarnation %s of peer %s/%.80s lives at agent '%s', not here",
+        return nxl_err_set(err, NXL_NOT_ALLOWED, 0,
+                           "incarnation %s of peer %s/%.80s lives at agent '%s', not here",
                            incarnation, ns, name, known->agent);
     *ret = known;
     return NXL_OK;
 }
 
-struct nxl_catalog_peer *nxl_catalog_current(struct nxl_catalog *catalog, const char *ns, const char *name)
+struct nxl_catalog_peer *nxl_catalog_current(struct nxl_catalog *catalog, const char *ns,
+                                             const char *name)
 {
     struct name *found;
 
-    if (strnlen(ns, NXL_NAMESPACE_MAX + 1) > NXL_NAMESPACE_MAX || strnlen(name, NXL_NAME_MAX + 1) > NXL_NAME_MAX)
+    if (strnlen(ns, NXL_NAMESPACE_MAX + 1) > NXL_NAMESPACE_MAX ||
+        strnlen(name, NXL_NAME_MAX + 1) > NXL_NAME_MAX)
         return NULL;
     found = name_find(catalog, ns, name);
     return found != NULL ? &found->newest->peer : NULL;
 }
 
-struct nxl_catalog_peer *nxl_catalog_by_incarnation(struct nxl_catalog *catalog, const char *incarnation)
+struct nxl_catalog_peer *nxl_catalog_by_incarnation(struct nxl_catalog *catalog,
+                                                    const char *incarnation)
 {
     struct entry *entry;
 
@@ -313,7 +323,8 @@ int nxl_catalog_is_dead(struct nxl_catalog *catalog, const char *incarnation)
 
     if (nxl_dead_covers(catalog->dead, incarnation))
         return 1;
-    peer = nxl_catalog_by_incarnation(catalog, incarnation); /* its prefix may be forgotten, it is not */
+    peer = nxl_catalog_by_incarnation(catalog,
+                                      incarnation); /* its prefix may be forgotten, it is not */
     return peer != NULL && peer->life == NXL_LIFE_DEAD;
 }
 
@@ -375,7 +386,8 @@ static void change_apply(struct change *change, int (*fn)(void *arg, struct nxl_
     walk_end(change->catalog);
 }
 
-uint32_t nxl_catalog_set_life(struct nxl_catalog *catalog, const char *prefix, enum nxl_life life, const char *reason)
+uint32_t nxl_catalog_set_life(struct nxl_catalog *catalog, const char *prefix, enum nxl_life life,
+                              const char *reason)
 {
     struct change change = {.catalog = catalog, .prefix = prefix, .life = life, .reason = reason};
 
@@ -389,10 +401,14 @@ uint32_t nxl_catalog_set_life(struct nxl_catalog *catalog, const char *prefix, e
 }
 
 uint32_t nxl_catalog_set_suspect(struct nxl_catalog *catalog, const char *prefix, int suspect,
-                                 void (*on_change)(void *arg, struct nxl_catalog_peer *peer), void *arg)
+                                 void (*on_change)(void *arg, struct nxl_catalog_peer *peer),
+                                 void *arg)
 {
-    struct change change = {
-        .catalog = catalog, .prefix = prefix, .suspect = suspect != 0, .on_change = on_change, .arg = arg};
+    struct change change = {.catalog = catalog,
+                            .prefix = prefix,
+                            .suspect = suspect != 0,
+                            .on_change = on_change,
+                            .arg = arg};
 
     if (!nxl_incarnation_valid(prefix))
         return 0;
@@ -400,13 +416,15 @@ uint32_t nxl_catalog_set_suspect(struct nxl_catalog *catalog, const char *prefix
     return change.changed;
 }
 
-int nxl_catalog_each(struct nxl_catalog *catalog, int (*fn)(void *arg, struct nxl_catalog_peer *peer), void *arg)
+int nxl_catalog_each(struct nxl_catalog *catalog,
+                     int (*fn)(void *arg, struct nxl_catalog_peer *peer), void *arg)
 {
     uint64_t end = catalog->next_number; /* what fn adds is not visited, so this ends */
     int stop = 0;
 
     walk_begin(catalog);
-    for (struct entry *entry = catalog->first; entry != NULL && entry->number < end && stop == 0; entry = entry->next) {
+    for (struct entry *entry = catalog->first; entry != NULL && entry->number < end && stop == 0;
+         entry = entry->next) {
         if (!entry->removed)
             stop = fn(arg, &entry->peer);
     }

@@ -18,8 +18,9 @@ struct nxl_region_table {
     uint64_t changes;
 };
 
-struct nxl_catalog_region *nxl_catalog_region_new(struct nxl_catalog_peer *owner, uint64_t id, uint64_t addr,
-                                                  uint64_t len, uint32_t kind, uint32_t device)
+struct nxl_catalog_region *nxl_catalog_region_new(struct nxl_catalog_peer *owner, uint64_t id,
+                                                  uint64_t addr, uint64_t len, uint32_t kind,
+                                                  uint32_t device)
 {
     struct nxl_catalog_region *region = nxl_new0(sizeof(*region));
 
@@ -59,20 +60,24 @@ void nxl_region_table_free(struct nxl_region_table *table)
 
 static struct nxl_region_query query_of(uint64_t addr, uint64_t len, uint32_t kind, uint32_t device)
 {
-    return (struct nxl_region_query){.addr = addr, .end = addr + len, .kind = kind, .device = device};
+    return (struct nxl_region_query){
+        .addr = addr, .end = addr + len, .kind = kind, .device = device};
 }
 
-enum nxl_code nxl_region_table_add(struct nxl_region_table *table, struct nxl_catalog_region *region,
-                                   struct nxl_err *err)
+enum nxl_code nxl_region_table_add(struct nxl_region_table *table,
+                                   struct nxl_catalog_region *region, struct nxl_err *err)
 {
-    struct nxl_region_query query = query_of(region->addr, region->len, region->kind, region->device);
+    struct nxl_region_query query =
+        query_of(region->addr, region->len, region->kind, region->device);
     struct nxl_region_node *node;
 
     if (region->len == 0)
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "region at 0x%" PRIx64 " has length 0", region->addr);
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "region at 0x%" PRIx64 " has length 0",
+                           region->addr);
     if (region->len > UINT64_MAX - region->addr)
         return nxl_err_set(err, NXL_INVALID_PARAM, 0,
-                           "region at 0x%" PRIx64 " with %" PRIu64 " bytes reaches beyond the address space",
+                           "region at 0x%" PRIx64 " with %" PRIu64
+                           " bytes reaches beyond the address space",
                            region->addr, region->len);
     if (nxl_region_table_by_id(table, region->id) != NULL)
         return nxl_err_set(err, NXL_INVALID_PARAM, 0, "region id %" PRIu64 " is taken", region->id);
@@ -116,19 +121,31 @@ struct nxl_catalog_region *nxl_region_table_by_id(const struct nxl_region_table 
     return node != NULL ? node->region : NULL;
 }
 
-/* Of a zero length two neighbours may be right, so it is always looked up. */
-static int last_covers(const struct nxl_region_table *table, const struct nxl_region_query *query)
+static int node_covers(const struct nxl_region_node *node, const struct nxl_region_query *query)
 {
-    const struct nxl_region_node *last = table->last;
-
-    return last != NULL && table->overlapping == 0 && query->end > query->addr && last->addr <= query->addr &&
-           last->end >= query->end && last->kind == query->kind && last->device == query->device &&
-           (query->accept == NULL || query->accept(query->accept_arg, last->region));
+    return node != NULL && node->addr <= query->addr && node->end >= query->end &&
+           node->kind == query->kind && node->device == query->device &&
+           (query->accept == NULL || query->accept(query->accept_arg, node->region));
 }
 
-struct nxl_catalog_region *nxl_region_table_find_if(struct nxl_region_table *table, uint64_t addr, uint64_t len,
-                                                    uint32_t kind, uint32_t device, nxl_region_accept_fn *accept,
-                                                    void *arg)
+/* Only one region can cover a range if none overlap, and mostly it is the last one again. Of a zero
+ * length two neighbours may be right, so that is always searched for. */
+static struct nxl_region_node *table_cover(struct nxl_region_table *table,
+                                           const struct nxl_region_query *query)
+{
+    struct nxl_region_node *node;
+
+    if (table->overlapping > 0 || query->end == query->addr)
+        return nxl_region_tree_cover(table->root, query);
+    if (node_covers(table->last, query))
+        return table->last;
+    node = nxl_region_tree_floor(table->root, query);
+    return node_covers(node, query) ? node : NULL;
+}
+
+struct nxl_catalog_region *nxl_region_table_find_if(struct nxl_region_table *table, uint64_t addr,
+                                                    uint64_t len, uint32_t kind, uint32_t device,
+                                                    nxl_region_accept_fn *accept, void *arg)
 {
     struct nxl_region_query query = query_of(addr, len, kind, device);
     struct nxl_region_node *node;
@@ -137,23 +154,21 @@ struct nxl_catalog_region *nxl_region_table_find_if(struct nxl_region_table *tab
         return NULL;
     query.accept = accept;
     query.accept_arg = arg;
-    if (last_covers(table, &query))
-        return table->last->region;
-    node = nxl_region_tree_cover(table->root, &query);
+    node = table_cover(table, &query);
     if (node == NULL)
         return NULL;
     table->last = node;
     return node->region;
 }
 
-struct nxl_catalog_region *nxl_region_table_find(struct nxl_region_table *table, uint64_t addr, uint64_t len,
-                                                 uint32_t kind, uint32_t device)
+struct nxl_catalog_region *nxl_region_table_find(struct nxl_region_table *table, uint64_t addr,
+                                                 uint64_t len, uint32_t kind, uint32_t device)
 {
     return nxl_region_table_find_if(table, addr, len, kind, device, NULL, NULL);
 }
 
-struct nxl_catalog_region *nxl_region_table_exact(struct nxl_region_table *table, uint64_t addr, uint64_t len,
-                                                  uint32_t kind, uint32_t device)
+struct nxl_catalog_region *nxl_region_table_exact(struct nxl_region_table *table, uint64_t addr,
+                                                  uint64_t len, uint32_t kind, uint32_t device)
 {
     struct nxl_region_query query = query_of(addr, len, kind, device);
     struct nxl_region_node *node;
@@ -164,14 +179,16 @@ struct nxl_catalog_region *nxl_region_table_exact(struct nxl_region_table *table
     return node != NULL ? node->region : NULL;
 }
 
-static void nearest_say(const struct nxl_region_node *node, uint64_t bytes, const char *how, char *to, size_t room)
+static void nearest_say(const struct nxl_region_node *node, uint64_t bytes, const char *how,
+                        char *to, size_t room)
 {
-    snprintf(to, room, "nearest region %" PRIu64 " is [0x%" PRIx64 ", 0x%" PRIx64 "), %" PRIu64 " bytes %s", node->id,
-             node->addr, node->end, bytes, how);
+    snprintf(to, room,
+             "nearest region %" PRIu64 " is [0x%" PRIx64 ", 0x%" PRIx64 "), %" PRIu64 " bytes %s",
+             node->id, node->addr, node->end, bytes, how);
 }
 
-void nxl_region_table_nearest(struct nxl_region_table *table, uint64_t addr, uint64_t len, uint32_t kind,
-                              uint32_t device, char *to, size_t room)
+void nxl_region_table_nearest(struct nxl_region_table *table, uint64_t addr, uint64_t len,
+                              uint32_t kind, uint32_t device, char *to, size_t room)
 {
     uint64_t end = len > UINT64_MAX - addr ? UINT64_MAX : addr + len;
     struct nxl_region_query query = query_of(addr, 0, kind, device);
@@ -182,8 +199,8 @@ void nxl_region_table_nearest(struct nxl_region_table *table, uint64_t addr, uin
         if (table->root == NULL)
             snprintf(to, room, "there is no region");
         else
-            snprintf(to, room, "there is no region of memory kind %u, device %u, only %u of others", kind, device,
-                     nxl_region_table_count(table));
+            snprintf(to, room, "there is no region of memory kind %u, device %u, only %u of others",
+                     kind, device, nxl_region_table_count(table));
         return;
     }
     if (below != NULL && below->end > addr) /* it starts inside: the end is what is wrong */

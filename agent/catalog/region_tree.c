@@ -84,7 +84,8 @@ static struct nxl_region_node *node_balance(struct nxl_region_node *node)
     return node;
 }
 
-struct nxl_region_node *nxl_region_tree_insert(struct nxl_region_node *root, struct nxl_region_node *node)
+struct nxl_region_node *nxl_region_tree_insert(struct nxl_region_node *root,
+                                               struct nxl_region_node *node)
 {
     if (root == NULL) {
         node->left = node->right = NULL;
@@ -98,7 +99,8 @@ struct nxl_region_node *nxl_region_tree_insert(struct nxl_region_node *root, str
     return node_balance(root);
 }
 
-static struct nxl_region_node *first_take(struct nxl_region_node *root, struct nxl_region_node **ret_first)
+static struct nxl_region_node *first_take(struct nxl_region_node *root,
+                                          struct nxl_region_node **ret_first)
 {
     if (root->left == NULL) {
         *ret_first = root;
@@ -108,7 +110,8 @@ static struct nxl_region_node *first_take(struct nxl_region_node *root, struct n
     return node_balance(root);
 }
 
-struct nxl_region_node *nxl_region_tree_remove(struct nxl_region_node *root, const struct nxl_region_node *node)
+struct nxl_region_node *nxl_region_tree_remove(struct nxl_region_node *root,
+                                               const struct nxl_region_node *node)
 {
     struct nxl_region_node *next;
 
@@ -147,7 +150,8 @@ static void cover_offer(struct cover *cover, struct nxl_region_node *node)
 
     if (node->addr > query->addr || node->end < query->end || node->addr < cover->low)
         return;
-    if (cover->best != NULL && (len > cover->best_len || (len == cover->best_len && node->id < cover->best->id)))
+    if (cover->best != NULL &&
+        (len > cover->best_len || (len == cover->best_len && node->id < cover->best->id)))
         return;
     if (query->accept != NULL && !query->accept(query->accept_arg, node->region))
         return;
@@ -176,7 +180,8 @@ static void cover_visit(struct cover *cover, struct nxl_region_node *node)
         cover_visit(cover, node->left);
 }
 
-struct nxl_region_node *nxl_region_tree_cover(struct nxl_region_node *root, const struct nxl_region_query *query)
+struct nxl_region_node *nxl_region_tree_cover(struct nxl_region_node *root,
+                                              const struct nxl_region_query *query)
 {
     struct cover cover = {.query = query};
 
@@ -186,10 +191,32 @@ struct nxl_region_node *nxl_region_tree_cover(struct nxl_region_node *root, cons
 
 /* ---- the other questions ------------------------------------------------------------------- */
 
-struct nxl_region_node *nxl_region_tree_exact(struct nxl_region_node *root, const struct nxl_region_query *query)
+struct nxl_region_node *nxl_region_tree_floor(struct nxl_region_node *root,
+                                              const struct nxl_region_query *query)
 {
-    struct nxl_region_node key = {
-        .addr = query->addr, .end = query->end, .kind = query->kind, .device = query->device, .id = UINT64_MAX};
+    struct nxl_region_node *found = NULL;
+
+    while (root != NULL) {
+        int order = space_order(root, query->kind, query->device);
+
+        if (order < 0 || (order == 0 && root->addr <= query->addr)) {
+            found = root;
+            root = root->right;
+        } else {
+            root = root->left;
+        }
+    }
+    return found != NULL && space_order(found, query->kind, query->device) == 0 ? found : NULL;
+}
+
+struct nxl_region_node *nxl_region_tree_exact(struct nxl_region_node *root,
+                                              const struct nxl_region_query *query)
+{
+    struct nxl_region_node key = {.addr = query->addr,
+                                  .end = query->end,
+                                  .kind = query->kind,
+                                  .device = query->device,
+                                  .id = UINT64_MAX};
     struct nxl_region_node *found = NULL;
 
     while (root != NULL) {
@@ -200,13 +227,14 @@ struct nxl_region_node *nxl_region_tree_exact(struct nxl_region_node *root, cons
             root = root->left;
         }
     }
-    if (found == NULL || space_order(found, query->kind, query->device) != 0 || found->addr != query->addr ||
-        found->end != query->end)
+    if (found == NULL || space_order(found, query->kind, query->device) != 0 ||
+        found->addr != query->addr || found->end != query->end)
         return NULL;
     return found;
 }
 
-int nxl_region_tree_overlaps(const struct nxl_region_node *node, const struct nxl_region_query *query)
+int nxl_region_tree_overlaps(const struct nxl_region_node *node,
+                             const struct nxl_region_query *query)
 {
     int order;
 

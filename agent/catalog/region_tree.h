@@ -26,12 +26,20 @@ struct nxl_region_query {
     void *accept_arg;
 };
 
-struct nxl_region_node *nxl_region_tree_insert(struct nxl_region_node *root, struct nxl_region_node *node);
-struct nxl_region_node *nxl_region_tree_remove(struct nxl_region_node *root, const struct nxl_region_node *node);
+struct nxl_region_node *nxl_region_tree_insert(struct nxl_region_node *root,
+                                               struct nxl_region_node *node);
+struct nxl_region_node *nxl_region_tree_remove(struct nxl_region_node *root,
+                                               const struct nxl_region_node *node);
 /* The smallest, then newest that covers the query whole. */
-struct nxl_region_node *nxl_region_tree_cover(struct nxl_region_node *root, const struct nxl_region_query *query);
-struct nxl_region_node *nxl_region_tree_exact(struct nxl_region_node *root, const struct nxl_region_query *query);
-int nxl_region_tree_overlaps(const struct nxl_region_node *root, const struct nxl_region_query *query);
+struct nxl_region_node *nxl_region_tree_cover(struct nxl_region_node *root,
+                                              const struct nxl_region_query *query);
+/* The last one that starts at query->addr or below; where nothing overlaps only it can cover. */
+struct nxl_region_node *nxl_region_tree_floor(struct nxl_region_node *root,
+                                              const struct nxl_region_query *query);
+struct nxl_region_node *nxl_region_tree_exact(struct nxl_region_node *root,
+                                              const struct nxl_region_query *query);
+int nxl_region_tree_overlaps(const struct nxl_region_node *root,
+                             const struct nxl_region_query *query);
 /* Of those that start at query->addr or below: the one that ends last. */
 const struct nxl_region_node *nxl_region_tree_below(const struct nxl_region_node *root,
                                                     const struct nxl_region_query *query);

@@ -49,8 +49,8 @@ struct nxl_piece *nxl_merge_slot(struct nxl_merge *merge)
 
 static int same_shape(const struct nxl_piece *a, const struct nxl_piece *b)
 {
-    return a->local == b->local && a->remote == b->remote && a->len == b->len && a->local_offset < b->local_offset &&
-           a->remote_offset < b->remote_offset;
+    return a->local == b->local && a->remote == b->remote && a->len == b->len &&
+           a->local_offset < b->local_offset && a->remote_offset < b->remote_offset;
 }
 
 static int is_step(uint64_t distance, uint64_t stride, uint32_t count)
@@ -68,7 +68,8 @@ static int rows_join(struct nxl_merge *merge, const struct nxl_piece *piece)
     struct nxl_piece *before = merge->count > 1 ? last - 1 : NULL;
     uint64_t local, remote;
 
-    if (last == NULL || !same_shape(last, piece) || (uint64_t)last->count + piece->count > UINT32_MAX)
+    if (last == NULL || !same_shape(last, piece) ||
+        (uint64_t)last->count + piece->count > UINT32_MAX)
         return 0;
     local = piece->local_offset - last->local_offset;
     remote = piece->remote_offset - last->remote_offset;
@@ -81,9 +82,10 @@ static int rows_join(struct nxl_merge *merge, const struct nxl_piece *piece)
         return 1;
     }
     if (last->count > 1) {
-        if (!is_step(local, last->local_stride, last->count) || !is_step(remote, last->remote_stride, last->count) ||
-            (piece->count > 1 &&
-             (piece->local_stride != last->local_stride || piece->remote_stride != last->remote_stride)))
+        if (!is_step(local, last->local_stride, last->count) ||
+            !is_step(remote, last->remote_stride, last->count) ||
+            (piece->count > 1 && (piece->local_stride != last->local_stride ||
+                                  piece->remote_stride != last->remote_stride)))
             return 0;
         last->count += piece->count;
         return 1;
@@ -109,9 +111,11 @@ static void open_close(struct walk *walk)
 /* Grows the open piece if piece touches it at the same end on both sides. */
 static int open_grow(struct nxl_piece *open, const struct nxl_piece *piece)
 {
-    if (open->count != 1 || piece->count != 1 || open->local != piece->local || open->remote != piece->remote)
+    if (open->count != 1 || piece->count != 1 || open->local != piece->local ||
+        open->remote != piece->remote)
         return 0;
-    if (piece->local_offset == open->local_offset + open->len && piece->remote_offset == open->remote_offset + open->len) {
+    if (piece->local_offset == open->local_offset + open->len &&
+        piece->remote_offset == open->remote_offset + open->len) {
         open->len += piece->len;
     } else if (piece->local_offset + piece->len == open->local_offset &&
                piece->remote_offset + piece->len == open->remote_offset) {
@@ -132,7 +136,8 @@ static void piece_add(struct walk *walk, struct nxl_piece *piece)
         walk->open = *piece;
         return;
     }
-    if (piece->count > 1 && piece->local_stride == piece->len && piece->remote_stride == piece->len) {
+    if (piece->count > 1 && piece->local_stride == piece->len &&
+        piece->remote_stride == piece->len) {
         piece->len *= piece->count; /* inside one region, so it cannot overflow */
         piece->local_stride = piece->remote_stride = piece->len;
         piece->count = 1;
@@ -156,14 +161,16 @@ static enum nxl_code cursor_seek(struct cursor *cursor, uint64_t pair, struct nx
 
     if (index >= cursor->list->size)
         return nxl_err_set(err, NXL_INVALID_PARAM, 0,
-                           "pair %" PRIu64 ": %s index %" PRIu64 " is beyond its list of %" PRIu64 " descriptors", pair,
-                           cursor->name, index, cursor->list->size);
+                           "pair %" PRIu64 ": %s index %" PRIu64 " is beyond its list of %" PRIu64
+                           " descriptors",
+                           pair, cursor->name, index, cursor->list->size);
     cursor->run = nxl_catalog_list_at(cursor->list, index, &cursor->hint);
     cursor->at = index - cursor->run->first;
     return NXL_OK;
 }
 
-static enum nxl_code region_use(struct cursor *cursor, uint64_t pair, uint32_t *ret_place, struct nxl_err *err)
+static enum nxl_code region_use(struct cursor *cursor, uint64_t pair, uint32_t *ret_place,
+                                struct nxl_err *err)
 {
     uint32_t *place = &cursor->side->map[cursor->run->region_index];
     struct nxl_catalog_region *region = cursor->run->region;
@@ -171,10 +178,11 @@ static enum nxl_code region_use(struct cursor *cursor, uint64_t pair, uint32_t *
     if (*place == 0) {
         if (region->lost)
             return nxl_err_set(err, NXL_MEMORY_LOST, 0,
-                               "pair %" PRIu64 ": the memory behind %s region %" PRIu64 " [0x%" PRIx64 ", 0x%" PRIx64
+                               "pair %" PRIu64 ": the memory behind %s region %" PRIu64
+                               " [0x%" PRIx64 ", 0x%" PRIx64
                                ") of peer '%.80s' was taken away; register it again",
-                               pair, cursor->name, region->id, region->addr, region->addr + region->len,
-                               cursor->list->peer->name);
+                               pair, cursor->name, region->id, region->addr,
+                               region->addr + region->len, cursor->list->peer->name);
         cursor->side->used[cursor->side->used_count++] = region;
         *place = cursor->side->used_count;
     }
@@ -194,7 +202,8 @@ static uint64_t pairs_together(const struct walk *walk, uint64_t pair)
         most = remote->run->count - remote->at;
     if (local->index == NULL && remote->index == NULL)
         return most;
-    while (together < most && index_of(local, pair + together) == index_of(local, pair) + together &&
+    while (together < most &&
+           index_of(local, pair + together) == index_of(local, pair) + together &&
            index_of(remote, pair + together) == index_of(remote, pair) + together)
         together++;
     return together;
@@ -205,7 +214,8 @@ static uint64_t offset_of(const struct cursor *cursor)
     return cursor->run->offset + cursor->at * cursor->run->stride;
 }
 
-static enum nxl_code pairs_add(struct walk *walk, uint64_t pair, uint64_t together, struct nxl_err *err)
+static enum nxl_code pairs_add(struct walk *walk, uint64_t pair, uint64_t together,
+                               struct nxl_err *err)
 {
     const struct nxl_list_run *local = walk->local.run, *remote = walk->remote.run;
     struct nxl_piece piece = {.local_offset = offset_of(&walk->local),
@@ -218,8 +228,8 @@ static enum nxl_code pairs_add(struct walk *walk, uint64_t pair, uint64_t togeth
 
     if (local->len != remote->len)
         return nxl_err_set(err, NXL_INVALID_PARAM, 0,
-                           "pair %" PRIu64 ": local is %" PRIu64 " bytes at 0x%" PRIx64 ", remote %" PRIu64
-                           " bytes at 0x%" PRIx64 "; the lengths must be equal",
+                           "pair %" PRIu64 ": local is %" PRIu64 " bytes at 0x%" PRIx64
+                           ", remote %" PRIu64 " bytes at 0x%" PRIx64 "; the lengths must be equal",
                            pair, local->len, local->region->addr + piece.local_offset, remote->len,
                            remote->region->addr + piece.remote_offset);
     if (piece.len == 0)
@@ -229,18 +239,21 @@ static enum nxl_code pairs_add(struct walk *walk, uint64_t pair, uint64_t togeth
         code = region_use(&walk->remote, pair, &piece.remote, err);
     if (code != NXL_OK)
         return code;
-    /* together pieces fit into a region without overlap, so the product is sound; the sum may not be. */
+    /* together pieces fit into a region without overlap, so the product is sound; the sum may not
+     * be. */
     if (__builtin_add_overflow(walk->merge->bytes, piece.len * together, &walk->merge->bytes))
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "pair %" PRIu64 ": the sum of all lengths overflows", pair);
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0,
+                           "pair %" PRIu64 ": the sum of all lengths overflows", pair);
     piece_add(walk, &piece);
     return NXL_OK;
 }
 
-static struct cursor cursor_of(const char *name, const struct nxl_catalog_list *list, const uint32_t *index,
-                               struct nxl_merge_side *side)
+static struct cursor cursor_of(const char *name, const struct nxl_catalog_list *list,
+                               const uint32_t *index, struct nxl_merge_side *side)
 {
     side->map = nxl_new0_array((size_t)list->region_count + 1, sizeof(*side->map));
-    side->used = nxl_new0_array((size_t)list->region_count + 1, sizeof(struct nxl_catalog_region *));
+    side->used =
+        nxl_new0_array((size_t)list->region_count + 1, sizeof(struct nxl_catalog_region *));
     return (struct cursor){.name = name, .list = list, .index = index, .side = side};
 }
 
@@ -253,7 +266,8 @@ static void sums(struct nxl_merge *merge)
     }
 }
 
-enum nxl_code nxl_merge_pairs(const struct nxl_plan_request *request, struct nxl_merge *merge, struct nxl_err *err)
+enum nxl_code nxl_merge_pairs(const struct nxl_plan_request *request, struct nxl_merge *merge,
+                              struct nxl_err *err)
 {
     struct walk walk = {.request = request, .merge = merge};
     uint64_t together;
@@ -273,8 +287,9 @@ enum nxl_code nxl_merge_pairs(const struct nxl_plan_request *request, struct nxl
             return code;
         if (merge->count > NXL_PLAN_PIECES_MAX)
             return nxl_err_set(err, NXL_LIMIT, 0,
-                               "pair %" PRIu64 ": more than %u pieces after merging; transfer less at once", pair,
-                               NXL_PLAN_PIECES_MAX);
+                               "pair %" PRIu64
+                               ": more than %u pieces after merging; transfer less at once",
+                               pair, NXL_PLAN_PIECES_MAX);
     }
     open_close(&walk);
     sums(merge);

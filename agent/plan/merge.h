@@ -5,7 +5,8 @@
 
 #include "plan/plan.h"
 
-#define NXL_PLAN_PIECES_MAX (1u << 23) /* 448 MiB of pieces; 65,536 blocks of 100 layers fit (C-104) */
+#define NXL_PLAN_PIECES_MAX                                                                        \
+    (1u << 23) /* 448 MiB of pieces; 65,536 blocks of 100 layers fit (C-104) */
 
 struct nxl_merge_side {
     struct nxl_catalog_region **used; /* in order of first use: what pieces index */
@@ -23,8 +24,9 @@ struct nxl_merge {
 };
 
 /* On NXL_OK and on failure: given to nxl_merge_fini(). */
-enum nxl_code nxl_merge_pairs(const struct nxl_plan_request *request, struct nxl_merge *merge, struct nxl_err *err);
-void nxl_merge_fini(struct nxl_merge *merge); /* zeroed memory is fine too */
+enum nxl_code nxl_merge_pairs(const struct nxl_plan_request *request, struct nxl_merge *merge,
+                              struct nxl_err *err);
+void nxl_merge_fini(struct nxl_merge *merge);              /* zeroed memory is fine too */
 struct nxl_piece *nxl_merge_slot(struct nxl_merge *merge); /* one more piece at the end */
 
 /* split.c: pieces after cutting to what caps allow, and the cutting. */

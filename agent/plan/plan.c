@@ -19,19 +19,21 @@ static enum nxl_code request_check(const struct nxl_plan_request *request, struc
     const uint32_t *indices[2] = {request->local_index, request->remote_index};
 
     if (request->count == 0)
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "a transfer needs at least one pair of descriptors");
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0,
+                           "a transfer needs at least one pair of descriptors");
     for (int i = 0; i < 2; i++) {
         if (indices[i] == NULL && request->count > lists[i]->size)
-            return nxl_err_set(err, NXL_INVALID_PARAM, 0,
-                               "pair %" PRIu64 ": %s list has only %" PRIu64 " descriptors for %" PRIu64 " pairs",
-                               lists[i]->size, i == 0 ? "local" : "remote", lists[i]->size, request->count);
+            return nxl_err_set(
+                err, NXL_INVALID_PARAM, 0,
+                "pair %" PRIu64 ": %s list has only %" PRIu64 " descriptors for %" PRIu64 " pairs",
+                lists[i]->size, i == 0 ? "local" : "remote", lists[i]->size, request->count);
     }
     return NXL_OK;
 }
 
 /* 1 if a is to be taken rather than b. */
-static int better(const struct nxl_plan_candidate *a, uint64_t a_cost, const struct nxl_plan_candidate *b,
-                  uint64_t b_cost)
+static int better(const struct nxl_plan_candidate *a, uint64_t a_cost,
+                  const struct nxl_plan_candidate *b, uint64_t b_cost)
 {
     if (!a->avoid != !b->avoid)
         return !a->avoid;
@@ -43,7 +45,8 @@ static int better(const struct nxl_plan_candidate *a, uint64_t a_cost, const str
 }
 
 static const struct nxl_plan_candidate *candidate_choose(const struct nxl_plan_request *request,
-                                                         const struct nxl_merge *merge, uint64_t *ret_cost)
+                                                         const struct nxl_merge *merge,
+                                                         uint64_t *ret_cost)
 {
     const struct nxl_plan_candidate *best = NULL;
     uint64_t best_cost = 0;
@@ -54,7 +57,8 @@ static const struct nxl_plan_candidate *candidate_choose(const struct nxl_plan_r
 
         if (nxl_policy_check(request, merge, candidate, NULL, 0) != NXL_POLICY_FITS)
             continue;
-        cost = nxl_cost_ns(&candidate->caps, nxl_split_count(merge, &candidate->caps), merge->bytes);
+        cost =
+            nxl_cost_ns(&candidate->caps, nxl_split_count(merge, &candidate->caps), merge->bytes);
         if (best == NULL || better(candidate, cost, best, best_cost)) {
             best = candidate;
             best_cost = cost;
@@ -65,7 +69,8 @@ static const struct nxl_plan_candidate *candidate_choose(const struct nxl_plan_r
 }
 
 /* No candidate fits: the mildest refusal gives the code, every one its reason. */
-static enum nxl_code refuse(const struct nxl_plan_request *request, const struct nxl_merge *merge, struct nxl_err *err)
+static enum nxl_code refuse(const struct nxl_plan_request *request, const struct nxl_merge *merge,
+                            struct nxl_err *err)
 {
     enum nxl_policy mildest = NXL_POLICY_UNFIT;
     char reasons[400] = "", reason[128];
@@ -74,14 +79,16 @@ static enum nxl_code refuse(const struct nxl_plan_request *request, const struct
     if (request->candidate_count == 0)
         return nxl_err_set(err, NXL_NOT_FOUND, 0, "no backend is open that could carry this");
     for (uint32_t i = 0; i < request->candidate_count; i++) {
-        enum nxl_policy policy = nxl_policy_check(request, merge, &request->candidates[i], reason, sizeof(reason));
+        enum nxl_policy policy =
+            nxl_policy_check(request, merge, &request->candidates[i], reason, sizeof(reason));
         int written;
 
         if (policy < mildest)
             mildest = policy;
         written = snprintf(reasons + used, sizeof(reasons) - used, "%s%s: %s", used > 0 ? "; " : "",
                            request->candidates[i].name, reason);
-        used = written > 0 && (size_t)written < sizeof(reasons) - used ? used + (size_t)written : sizeof(reasons) - 1;
+        used = written > 0 && (size_t)written < sizeof(reasons) - used ? used + (size_t)written
+                                                                       : sizeof(reasons) - 1;
     }
     if (mildest == NXL_POLICY_SLOW)
         return nxl_err_set(err, NXL_PATH_REFUSED, 0, "no backend takes path %s or better: %s",
@@ -112,7 +119,8 @@ static struct nxl_plan *plan_of(const struct nxl_plan_request *request, struct n
     return plan;
 }
 
-enum nxl_code nxl_plan_build(const struct nxl_plan_request *request, struct nxl_plan **ret, struct nxl_err *err)
+enum nxl_code nxl_plan_build(const struct nxl_plan_request *request, struct nxl_plan **ret,
+                             struct nxl_err *err)
 {
     NXL_CLEANUP(nxl_merge_fini) struct nxl_merge merge = {0};
     const struct nxl_plan_candidate *chosen;

@@ -25,13 +25,16 @@ static enum nxl_policy say(enum nxl_policy policy, char *reason, size_t room, co
     return policy;
 }
 
-static int has_region(const struct nxl_plan_candidate *candidate, const struct nxl_catalog_region *region, int by_key)
+static int has_region(const struct nxl_plan_candidate *candidate,
+                      const struct nxl_catalog_region *region, int by_key)
 {
-    return by_key ? region->keys[candidate->instance].data != NULL : region->mems[candidate->instance] != NULL;
+    return by_key ? region->keys[candidate->instance].data != NULL
+                  : region->mems[candidate->instance] != NULL;
 }
 
 static enum nxl_policy side_check(const struct nxl_merge_side *side, const char *name,
-                                  const struct nxl_plan_candidate *candidate, int by_key, char *reason, size_t room)
+                                  const struct nxl_plan_candidate *candidate, int by_key,
+                                  char *reason, size_t room)
 {
     for (uint32_t i = 0; i < side->used_count; i++) {
         const struct nxl_catalog_region *region = side->used[i];
@@ -39,15 +42,17 @@ static enum nxl_policy side_check(const struct nxl_merge_side *side, const char 
         if (has_region(candidate, region, by_key))
             continue;
         if (reason != NULL)
-            snprintf(reason, room, "%s region %" PRIu64 " [0x%" PRIx64 ", 0x%" PRIx64 ") %s it", name, region->id,
-                     region->addr, region->addr + region->len, by_key ? "has no key for" : "is not registered with");
+            snprintf(reason, room, "%s region %" PRIu64 " [0x%" PRIx64 ", 0x%" PRIx64 ") %s it",
+                     name, region->id, region->addr, region->addr + region->len,
+                     by_key ? "has no key for" : "is not registered with");
         return NXL_POLICY_UNFIT;
     }
     return NXL_POLICY_FITS;
 }
 
-static enum nxl_policy reach_check(const struct nxl_plan_request *request, const struct nxl_plan_candidate *candidate,
-                                   char *reason, size_t room)
+static enum nxl_policy reach_check(const struct nxl_plan_request *request,
+                                   const struct nxl_plan_candidate *candidate, char *reason,
+                                   size_t room)
 {
     if (request->only >= 0 && (uint32_t)request->only != candidate->instance)
         return say(NXL_POLICY_UNFIT, reason, room, "not the one asked for");
@@ -62,8 +67,10 @@ static enum nxl_policy reach_check(const struct nxl_plan_request *request, const
     return NXL_POLICY_FITS;
 }
 
-enum nxl_policy nxl_policy_check(const struct nxl_plan_request *request, const struct nxl_merge *merge,
-                                 const struct nxl_plan_candidate *candidate, char *reason, size_t room)
+enum nxl_policy nxl_policy_check(const struct nxl_plan_request *request,
+                                 const struct nxl_merge *merge,
+                                 const struct nxl_plan_candidate *candidate, char *reason,
+                                 size_t room)
 {
     enum nxl_policy policy = reach_check(request, candidate, reason, room);
     uint64_t pieces;
@@ -83,7 +90,8 @@ enum nxl_policy nxl_policy_check(const struct nxl_plan_request *request, const s
     pieces = nxl_split_count(merge, &candidate->caps);
     if (pieces > NXL_PLAN_PIECES_MAX) {
         if (reason != NULL)
-            snprintf(reason, room, "needs %" PRIu64 " pieces, a plan holds %u", pieces, NXL_PLAN_PIECES_MAX);
+            snprintf(reason, room, "needs %" PRIu64 " pieces, a plan holds %u", pieces,
+                     NXL_PLAN_PIECES_MAX);
         return NXL_POLICY_LARGE;
     }
     return NXL_POLICY_FITS;

@@ -12,9 +12,12 @@ enum nxl_policy {
     NXL_POLICY_UNFIT,
 };
 
-/* reason may be NULL; else it gets a clause like "remote region 7 [0x..., 0x...) has no key for it". */
-enum nxl_policy nxl_policy_check(const struct nxl_plan_request *request, const struct nxl_merge *merge,
-                                 const struct nxl_plan_candidate *candidate, char *reason, size_t room);
+/* reason may be NULL; else it gets a clause like "remote region 7 [0x..., 0x...) has no key for
+ * it". */
+enum nxl_policy nxl_policy_check(const struct nxl_plan_request *request,
+                                 const struct nxl_merge *merge,
+                                 const struct nxl_plan_candidate *candidate, char *reason,
+                                 size_t room);
 const char *nxl_policy_path_word(int path); /* "rdma"; never NULL */
 
 #endif

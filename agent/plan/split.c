@@ -35,7 +35,8 @@ uint64_t nxl_split_count(const struct nxl_merge *merge, const struct nxl_backend
 }
 
 /* Rows of a piece are cut alike, so that cut k of all rows is a strided piece again. */
-static void piece_cut(struct nxl_merge *to, const struct nxl_piece *piece, const struct nxl_backend_caps *caps)
+static void piece_cut(struct nxl_merge *to, const struct nxl_piece *piece,
+                      const struct nxl_backend_caps *caps)
 {
     uint64_t len_max = caps->piece_len_max > 0 ? caps->piece_len_max : piece->len;
     uint32_t rows = strided(caps) ? 1 : piece->count;

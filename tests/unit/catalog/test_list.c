@@ -48,7 +48,9 @@ static int rig_open(void **state)
     struct rig *rig = nxl_new0(sizeof(*rig));
 
     rig->catalog = nxl_catalog_new(NULL, NULL);
-    assert_int_equal(nxl_catalog_add(rig->catalog, "default", "owner", "p/c/1", 1, &rig->peer, &rig->err), NXL_OK);
+    assert_int_equal(
+        nxl_catalog_add(rig->catalog, "default", "owner", "p/c/1", 1, &rig->peer, &rig->err),
+        NXL_OK);
     rig->list = nxl_catalog_list_new(rig->peer, NXL_MEM_DRAM);
     *state = rig;
     return 0;
@@ -82,11 +84,14 @@ static void shows(struct rig *rig, const char *expected)
     for (uint32_t i = 0; i < rig->list->run_count; i++) {
         const struct nxl_list_run *run = &rig->list->runs[i];
 
-        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%llu+%llux%u", i > 0 ? " " : "",
-                                 (unsigned long long)run->offset, (unsigned long long)run->len, run->count);
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%llu+%llux%u",
+                                 i > 0 ? " " : "", (unsigned long long)run->offset,
+                                 (unsigned long long)run->len, run->count);
         if (run->count > 1)
-            used += (size_t)snprintf(text + used, sizeof(text) - used, "/%llu", (unsigned long long)run->stride);
-        used += (size_t)snprintf(text + used, sizeof(text) - used, "@%llu", (unsigned long long)run->region_id);
+            used += (size_t)snprintf(text + used, sizeof(text) - used, "/%llu",
+                                     (unsigned long long)run->stride);
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "@%llu",
+                                 (unsigned long long)run->region_id);
         assert_true(used < sizeof(text));
         assert_ptr_equal(rig->list->regions[run->region_index].region, run->region);
     }
@@ -105,11 +110,19 @@ static void neighbours_and_strides_are_joined(void **state)
         {{{1000, 8, 0, 1, 0}, {1008, 8, 0, 1, 0}, {1016, 8, 0, 1, 0}}, 3, "0+8x3/8@1"},
         /* two at a distance are no stride yet, the third makes it one, the fourth goes on */
         {{{1000, 8, 0, 1, 0}, {1020, 8, 0, 1, 0}}, 2, "0+8x1@1 20+8x1@1"},
-        {{{1000, 8, 0, 1, 0}, {1020, 8, 0, 1, 0}, {1040, 8, 0, 1, 0}, {1060, 8, 0, 1, 0}}, 4, "0+8x4/20@1"},
-        {{{1000, 8, 0, 1, 0}, {1020, 8, 0, 1, 0}, {1041, 8, 0, 1, 0}}, 3, "0+8x1@1 20+8x1@1 41+8x1@1"},
+        {{{1000, 8, 0, 1, 0}, {1020, 8, 0, 1, 0}, {1040, 8, 0, 1, 0}, {1060, 8, 0, 1, 0}},
+         4,
+         "0+8x4/20@1"},
+        {{{1000, 8, 0, 1, 0}, {1020, 8, 0, 1, 0}, {1041, 8, 0, 1, 0}},
+         3,
+         "0+8x1@1 20+8x1@1 41+8x1@1"},
         /* downwards and overlapping ones stay single */
-        {{{1040, 8, 0, 1, 0}, {1020, 8, 0, 1, 0}, {1000, 8, 0, 1, 0}}, 3, "40+8x1@1 20+8x1@1 0+8x1@1"},
-        {{{1000, 8, 0, 1, 0}, {1004, 8, 0, 1, 0}, {1008, 8, 0, 1, 0}}, 3, "0+8x1@1 4+8x1@1 8+8x1@1"},
+        {{{1040, 8, 0, 1, 0}, {1020, 8, 0, 1, 0}, {1000, 8, 0, 1, 0}},
+         3,
+         "40+8x1@1 20+8x1@1 0+8x1@1"},
+        {{{1000, 8, 0, 1, 0}, {1004, 8, 0, 1, 0}, {1008, 8, 0, 1, 0}},
+         3,
+         "0+8x1@1 4+8x1@1 8+8x1@1"},
         /* unequal lengths */
         {{{1000, 8, 0, 1, 0}, {1008, 16, 0, 1, 0}}, 2, "0+8x1@1 8+16x1@1"},
         /* runs: kept whole, prolonged by runs and by singles, begun by a single */
@@ -187,10 +200,16 @@ static void bad_runs_are_refused_and_append_nothing(void **state)
         {{UINT64_MAX - 3, 8, 0, 1, 0}, NXL_INVALID_PARAM, "beyond the address space"},
         {{1000, 8, UINT64_MAX / 2, 4, 0}, NXL_INVALID_PARAM, "beyond the address space"},
         {{1000, UINT64_MAX, 0, 1, 0}, NXL_INVALID_PARAM, "beyond the address space"},
-        {{1000, 1001, 0, 1, 0}, NXL_NOT_FOUND, "nearest region 1 is [0x3e8, 0x7d0), 1 bytes too short"},
-        {{999, 1, 0, 1, 0}, NXL_NOT_FOUND, "no registered region of peer 'owner' (p/c/1) covers it"},
+        {{1000, 1001, 0, 1, 0},
+         NXL_NOT_FOUND,
+         "nearest region 1 is [0x3e8, 0x7d0), 1 bytes too short"},
+        {{999, 1, 0, 1, 0},
+         NXL_NOT_FOUND,
+         "no registered region of peer 'owner' (p/c/1) covers it"},
         {{1000, 8, 0, 1, 3}, NXL_NOT_FOUND, "device 3"},
-        {{1900, 8, 50, 3, 0}, NXL_NOT_FOUND, "descriptor 6 at 0x7d0, 8 bytes"}, /* its third piece */
+        {{1900, 8, 50, 3, 0},
+         NXL_NOT_FOUND,
+         "descriptor 6 at 0x7d0, 8 bytes"}, /* its third piece */
     };
     struct rig *rig = *state;
     /* Ends in two single pieces: a following one could fold them, and must be undone. */
@@ -206,7 +225,8 @@ static void bad_runs_are_refused_and_append_nothing(void **state)
         assert_int_equal(append(rig, &rows[i].run, 1), rows[i].code);
         if (strstr(rig->err.text, rows[i].says) == NULL)
             fail_msg("row %zu says: %s", i, rig->err.text);
-        assert_int_equal(append(rig, pair, 2), rows[i].code); /* a good one before it does not stay */
+        assert_int_equal(append(rig, pair, 2),
+                         rows[i].code); /* a good one before it does not stay */
         shows(rig, "0+8x2/8@1 100+8x1@1 120+8x1@1");
         assert_int_equal(rig->list->size, 4);
         assert_int_equal(rig->list->bytes, 32);
@@ -214,6 +234,23 @@ static void bad_runs_are_refused_and_append_nothing(void **state)
     }
     assert_int_equal(append(rig, good, 0), NXL_OK); /* no descriptors: nothing happens */
     assert_int_equal(rig->list->size, 4);
+}
+
+static void a_refused_append_leaves_no_region_behind(void **state)
+{
+    struct rig *rig = *state;
+    const struct nxl_run runs[] = {{1000, 8, 0, 1, 0}, {5000, 8, 0, 1, 0}, {9000, 8, 0, 1, 0}};
+
+    (void)rig_region(rig, 1000, 1000);
+    (void)rig_region(rig, 5000, 1000);
+    assert_int_equal(append(rig, &runs[0], 1), NXL_OK);
+    assert_int_equal(append(rig, &runs[1], 2), NXL_NOT_FOUND);
+    assert_int_equal(rig->list->region_count, 1);
+    rig_drop(rig, 1); /* was met by the refused append only */
+    assert_true(nxl_catalog_list_fresh(rig->list));
+    (void)rig_region(rig, 5000, 1000);
+    assert_int_equal(append(rig, &runs[1], 1), NXL_OK);
+    shows(rig, "0+8x1@1 0+8x1@3");
 }
 
 static int only_id(void *arg, const struct nxl_catalog_region *region)
@@ -229,13 +266,16 @@ static void partial_metadata_hides_the_other_regions(void **state)
 
     (void)rig_region(rig, 1000, 1000);
     (void)rig_region(rig, 1200, 100);
-    assert_int_equal(nxl_catalog_list_append(rig->list, &run, 1, only_id, &allowed, &rig->err), NXL_OK);
+    assert_int_equal(nxl_catalog_list_append(rig->list, &run, 1, only_id, &allowed, &rig->err),
+                     NXL_OK);
     shows(rig, "200+8x1@1");
     allowed = 2;
     run.addr = 1300;
-    assert_int_equal(nxl_catalog_list_append(rig->list, &run, 1, only_id, &allowed, &rig->err), NXL_NOT_FOUND);
+    assert_int_equal(nxl_catalog_list_append(rig->list, &run, 1, only_id, &allowed, &rig->err),
+                     NXL_NOT_FOUND);
     assert_null(strstr(rig->err.text, "nearest"));
-    assert_non_null(strstr(rig->err.text, "the metadata loaded for it names no region that covers this"));
+    assert_non_null(
+        strstr(rig->err.text, "the metadata loaded for it names no region that covers this"));
 }
 
 /* C-104: any number of blocks is one run and costs one look-up. */
@@ -263,7 +303,8 @@ static void six_million_descriptors_are_a_hundred_runs(void **state)
     }
 }
 
-/* C-005: other regions come and go, the list stays right; one of its own goes, it is stale for ever. */
+/* C-005: other regions come and go, the list stays right; one of its own goes, it is stale for
+ * ever. */
 static void a_list_is_stale_once_a_region_of_it_went(void **state)
 {
     struct rig *rig = *state;
@@ -310,13 +351,15 @@ struct descriptor {
 static int covered(struct rig *rig, uint64_t addr, uint64_t len)
 {
     for (uint32_t i = 0; i < rig->region_count; i++) {
-        if (rig->regions[i]->addr <= addr && addr + len <= rig->regions[i]->addr + rig->regions[i]->len)
+        if (rig->regions[i]->addr <= addr &&
+            addr + len <= rig->regions[i]->addr + rig->regions[i]->len)
             return 1;
     }
     return 0;
 }
 
-static void expanded_equals(struct rig *rig, const struct descriptor *all, uint64_t size, struct random *random)
+static void expanded_equals(struct rig *rig, const struct descriptor *all, uint64_t size,
+                            struct random *random)
 {
     uint32_t hint = (uint32_t)random_below(random, 1000);
     uint64_t bytes = 0;
@@ -328,7 +371,8 @@ static void expanded_equals(struct rig *rig, const struct descriptor *all, uint6
 
         assert_true(run->first <= index && index - run->first < run->count);
         assert_int_equal(run->len, all[index].len);
-        assert_int_equal(run->region->addr + run->offset + (index - run->first) * run->stride, all[index].addr);
+        assert_int_equal(run->region->addr + run->offset + (index - run->first) * run->stride,
+                         all[index].addr);
         assert_true(all[index].addr >= run->region->addr &&
                     all[index].addr + run->len <= run->region->addr + run->region->len);
         bytes += all[i].len;
@@ -338,7 +382,8 @@ static void expanded_equals(struct rig *rig, const struct descriptor *all, uint6
 
 static struct nxl_run random_run(struct random *random, const struct descriptor *last)
 {
-    struct nxl_run run = {.addr = 1000 + random_below(random, 3800), .len = random_below(random, 3) ? 16 : random_below(random, 40)};
+    struct nxl_run run = {.addr = 1000 + random_below(random, 3800),
+                          .len = random_below(random, 3) ? 16 : random_below(random, 40)};
 
     if (last != NULL && random_below(random, 3) > 0) /* near the last one, so that much is joined */
         run.addr = last->addr + (random_below(random, 2) ? last->len : 32);
@@ -378,13 +423,14 @@ static void any_list_expands_to_what_was_appended(void **state)
                         missing = next;
                 }
             }
-            assert_int_equal(append(rig, runs, count), missing == UINT64_MAX ? NXL_OK : NXL_NOT_FOUND);
+            assert_int_equal(append(rig, runs, count),
+                             missing == UINT64_MAX ? NXL_OK : NXL_NOT_FOUND);
             if (missing == UINT64_MAX) {
                 size = next;
             } else {
                 refused++;
-                snprintf(index, sizeof(index), "descriptor %llu at 0x%llx,", (unsigned long long)missing,
-                         (unsigned long long)all[missing].addr);
+                snprintf(index, sizeof(index), "descriptor %llu at 0x%llx,",
+                         (unsigned long long)missing, (unsigned long long)all[missing].addr);
                 assert_ptr_equal(strstr(rig->err.text, index), rig->err.text);
             }
             expanded_equals(rig, all, size, &random);
@@ -398,13 +444,22 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(neighbours_and_strides_are_joined, rig_open, rig_close),
-        cmocka_unit_test_setup_teardown(a_run_is_split_between_regions_and_never_within_a_piece, rig_open, rig_close),
-        cmocka_unit_test_setup_teardown(one_region_for_the_whole_run_is_preferred, rig_open, rig_close),
-        cmocka_unit_test_setup_teardown(bad_runs_are_refused_and_append_nothing, rig_open, rig_close),
-        cmocka_unit_test_setup_teardown(partial_metadata_hides_the_other_regions, rig_open, rig_close),
-        cmocka_unit_test_setup_teardown(six_million_descriptors_are_a_hundred_runs, rig_open, rig_close),
-        cmocka_unit_test_setup_teardown(a_list_is_stale_once_a_region_of_it_went, rig_open, rig_close),
-        cmocka_unit_test_setup_teardown(a_region_that_goes_between_two_appends_makes_the_list_stale, rig_open, rig_close),
+        cmocka_unit_test_setup_teardown(a_run_is_split_between_regions_and_never_within_a_piece,
+                                        rig_open, rig_close),
+        cmocka_unit_test_setup_teardown(one_region_for_the_whole_run_is_preferred, rig_open,
+                                        rig_close),
+        cmocka_unit_test_setup_teardown(bad_runs_are_refused_and_append_nothing, rig_open,
+                                        rig_close),
+        cmocka_unit_test_setup_teardown(a_refused_append_leaves_no_region_behind, rig_open,
+                                        rig_close),
+        cmocka_unit_test_setup_teardown(partial_metadata_hides_the_other_regions, rig_open,
+                                        rig_close),
+        cmocka_unit_test_setup_teardown(six_million_descriptors_are_a_hundred_runs, rig_open,
+                                        rig_close),
+        cmocka_unit_test_setup_teardown(a_list_is_stale_once_a_region_of_it_went, rig_open,
+                                        rig_close),
+        cmocka_unit_test_setup_teardown(a_region_that_goes_between_two_appends_makes_the_list_stale,
+                                        rig_open, rig_close),
         cmocka_unit_test_setup_teardown(any_list_expands_to_what_was_appended, rig_open, rig_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -22,7 +22,8 @@ struct rig {
     enum nxl_code add_code;
 };
 
-static void rig_on_life(void *arg, struct nxl_catalog_peer *peer, enum nxl_life from, const char *reason)
+static void rig_on_life(void *arg, struct nxl_catalog_peer *peer, enum nxl_life from,
+                        const char *reason)
 {
     struct rig *rig = arg;
 
@@ -35,7 +36,8 @@ static void rig_on_life(void *arg, struct nxl_catalog_peer *peer, enum nxl_life 
         struct nxl_catalog_peer *again;
         struct nxl_err err;
 
-        rig->add_code = nxl_catalog_add(rig->catalog, peer->ns, peer->name, peer->incarnation, 0, &again, &err);
+        rig->add_code =
+            nxl_catalog_add(rig->catalog, peer->ns, peer->name, peer->incarnation, 0, &again, &err);
     }
     if (peer->life == NXL_LIFE_DEAD && rig->remove_when_dead)
         nxl_catalog_remove(rig->catalog, peer);
@@ -59,20 +61,24 @@ static int rig_close(void **state)
     return 0;
 }
 
-static struct nxl_catalog_peer *add(struct rig *rig, const char *name, const char *incarnation, int local)
+static struct nxl_catalog_peer *add(struct rig *rig, const char *name, const char *incarnation,
+                                    int local)
 {
     struct nxl_catalog_peer *peer = NULL;
     struct nxl_err err;
 
-    assert_int_equal(nxl_catalog_add(rig->catalog, "default", name, incarnation, local, &peer, &err), NXL_OK);
+    assert_int_equal(
+        nxl_catalog_add(rig->catalog, "default", name, incarnation, local, &peer, &err), NXL_OK);
     assert_non_null(peer);
     return peer;
 }
 
-static enum nxl_code try_add(struct rig *rig, const char *name, const char *incarnation, int local, struct nxl_err *err)
+static enum nxl_code try_add(struct rig *rig, const char *name, const char *incarnation, int local,
+                             struct nxl_err *err)
 {
     struct nxl_catalog_peer *peer = NULL;
-    enum nxl_code code = nxl_catalog_add(rig->catalog, "default", name, incarnation, local, &peer, err);
+    enum nxl_code code =
+        nxl_catalog_add(rig->catalog, "default", name, incarnation, local, &peer, err);
 
     assert_true((code == NXL_OK) == (peer != NULL)); /* ret is written on success only */
     return code;
@@ -84,9 +90,10 @@ static void a_prefix_covers_whole_components(void **state)
         const char *prefix, *incarnation;
         int covers;
     } rows[] = {
-        {"a", "a/b/c", 1},    {"a/b", "a/b/c", 1},   {"a/b/c", "a/b/c", 1}, {"a/b", "a/bc", 0},
-        {"a", "ab/c", 0},     {"a/b/c", "a/b", 0},   {"", "a", 0},          {"a/", "a/b", 0},
-        {"b", "a/b", 0},      {"a/b/c", "a/b/cd", 0}, {"a/b/c", "a/b/c.1", 0},
+        {"a", "a/b/c", 1},      {"a/b", "a/b/c", 1},     {"a/b/c", "a/b/c", 1},
+        {"a/b", "a/bc", 0},     {"a", "ab/c", 0},        {"a/b/c", "a/b", 0},
+        {"", "a", 0},           {"a/", "a/b", 0},        {"b", "a/b", 0},
+        {"a/b/c", "a/b/cd", 0}, {"a/b/c", "a/b/c.1", 0},
     };
 
     for (size_t i = 0; i < NXL_COUNT_OF(rows); i++) {
@@ -98,7 +105,8 @@ static void a_prefix_covers_whole_components(void **state)
 static void incarnations_have_one_to_three_clean_components(void **state)
 {
     static const char *const good[] = {"a", "a/b", "a/b/c", "0-9._Zz/x/1"};
-    static const char *const bad[] = {"", "/", "a/", "/a", "a//b", "a/b/c/d", "a/b/", "a b", "a/b\n", "ä", "a:b"};
+    static const char *const bad[] = {"",     "/",   "a/",    "/a", "a//b", "a/b/c/d",
+                                      "a/b/", "a b", "a/b\n", "ä",  "a:b"};
     char text[NXL_INCARNATION_MAX + 2];
 
     for (size_t i = 0; i < NXL_COUNT_OF(good); i++)
@@ -160,7 +168,8 @@ static void the_second_life_of_a_name_is_current_at_once(void **state)
 
     second = add(rig, "prefill", "p/c2/1", 0);
     assert_ptr_equal(nxl_catalog_current(rig->catalog, "default", "prefill"), second);
-    assert_ptr_equal(nxl_catalog_by_incarnation(rig->catalog, "p/c1/1"), first); /* the first is still itself */
+    assert_ptr_equal(nxl_catalog_by_incarnation(rig->catalog, "p/c1/1"),
+                     first); /* the first is still itself */
     third = add(rig, "prefill", "p/c3/1", 0);
     assert_int_equal(nxl_catalog_set_life(rig->catalog, "p/c2", NXL_LIFE_DEAD, "killed"), 1);
     assert_ptr_equal(nxl_catalog_current(rig->catalog, "default", "prefill"), third);
@@ -168,7 +177,8 @@ static void the_second_life_of_a_name_is_current_at_once(void **state)
     assert_ptr_equal(nxl_catalog_current(rig->catalog, "default", "prefill"), first);
     assert_int_equal(nxl_catalog_set_life(rig->catalog, "p/c1/1", NXL_LIFE_DEAD, "killed"), 1);
     assert_null(nxl_catalog_current(rig->catalog, "default", "prefill"));
-    assert_ptr_equal(nxl_catalog_by_incarnation(rig->catalog, "p/c1/1"), first); /* dead, but known */
+    assert_ptr_equal(nxl_catalog_by_incarnation(rig->catalog, "p/c1/1"),
+                     first); /* dead, but known */
 }
 
 static void life_only_moves_right_and_is_said_once(void **state)
@@ -181,7 +191,8 @@ static void life_only_moves_right_and_is_said_once(void **state)
     assert_int_equal(nxl_catalog_set_life(rig->catalog, "p/c", NXL_LIFE_DRAINING, "pod goes"), 2);
     assert_int_equal(rig->told, 2);
     assert_int_equal(rig->from, NXL_LIFE_LIVE);
-    assert_ptr_equal(nxl_catalog_current(rig->catalog, "default", "a"), peer); /* draining still is */
+    assert_ptr_equal(nxl_catalog_current(rig->catalog, "default", "a"),
+                     peer); /* draining still is */
     assert_int_equal(nxl_catalog_set_life(rig->catalog, "p", NXL_LIFE_DRAINING, "again"), 0);
     assert_int_equal(nxl_catalog_set_life(rig->catalog, "p/c/1", NXL_LIFE_DEAD, "killed"), 1);
     assert_string_equal(rig->last, "p/c/1");
@@ -201,7 +212,8 @@ static void a_late_record_of_the_dead_is_refused(void **state)
     struct rig *rig = *state;
     struct nxl_err err;
 
-    assert_int_equal(nxl_catalog_set_life(rig->catalog, "p/c", NXL_LIFE_DEAD, "never seen alive"), 0);
+    assert_int_equal(nxl_catalog_set_life(rig->catalog, "p/c", NXL_LIFE_DEAD, "never seen alive"),
+                     0);
     assert_int_equal(try_add(rig, "a", "p/c/1", 0, &err), NXL_STALE);
     assert_non_null(strstr(err.text, "p/c/1 of peer default/a is dead"));
     assert_int_equal(try_add(rig, "a", "p/c", 0, &err), NXL_STALE);
@@ -235,7 +247,8 @@ static void the_oldest_of_65536_dead_is_forgotten_first(void **state)
     assert_false(nxl_catalog_is_dead(rig->catalog, "pod1/c/s"));
     assert_true(nxl_catalog_is_dead(rig->catalog, "pod2/c/s"));
     assert_true(nxl_catalog_is_dead(rig->catalog, "pod65537/c/s"));
-    assert_true(nxl_catalog_is_dead(rig->catalog, "pod0/c/s")); /* its prefix is forgotten, the peer is not */
+    assert_true(nxl_catalog_is_dead(rig->catalog,
+                                    "pod0/c/s")); /* its prefix is forgotten, the peer is not */
     assert_int_equal(kept->life, NXL_LIFE_DEAD);
 }
 
@@ -320,6 +333,10 @@ static int visit_one(void *arg, struct nxl_catalog_peer *peer)
         snprintf(name, sizeof(name), "%.20sx", peer->name);
         (void)add(visit->rig, name, name, 0);
     }
+    if (visit->what == 6 && strcmp(peer->name, "a") == 0) {
+        nxl_catalog_remove(visit->rig->catalog, visit->other);
+        nxl_catalog_unref(visit->rig->catalog, visit->other);
+    }
     if (visit->what == 4 && visit->other != NULL) {
         nxl_catalog_unref(visit->rig->catalog, visit->other);
         visit->other = NULL;
@@ -345,21 +362,30 @@ static void a_walk_is_in_order_and_stands_changes(void **state)
     assert_int_equal(nxl_catalog_each(rig->catalog, visit_one, &visit), 0);
     assert_string_equal(visit.seen, "abd");
 
-    gone = add(rig, "g", "5", 0); /* removed before, let go during the walk: no leak, no double free */
+    gone =
+        add(rig, "g", "5", 0); /* removed before, let go during the walk: no leak, no double free */
     nxl_catalog_ref(gone);
     nxl_catalog_remove(rig->catalog, gone);
     visit = (struct visit){.rig = rig, .what = 4, .other = gone};
     assert_int_equal(nxl_catalog_each(rig->catalog, visit_one, &visit), 0);
     assert_string_equal(visit.seen, "abd");
 
+    gone =
+        nxl_catalog_by_incarnation(rig->catalog, "2"); /* the next one, with its last reference */
+    nxl_catalog_ref(gone);
+    visit = (struct visit){.rig = rig, .what = 6, .other = gone};
+    assert_int_equal(nxl_catalog_each(rig->catalog, visit_one, &visit), 0);
+    assert_string_equal(visit.seen, "ad");
+    (void)add(rig, "b", "6", 0);
+
     visit = (struct visit){.rig = rig, .what = 3}; /* what is added is not visited */
     assert_int_equal(nxl_catalog_each(rig->catalog, visit_one, &visit), 0);
-    assert_string_equal(visit.seen, "abd");
-    assert_int_equal(nxl_catalog_count(rig->catalog, 0), 5);
+    assert_string_equal(visit.seen, "adb");
+    assert_int_equal(nxl_catalog_count(rig->catalog, 0), 6);
 
     visit = (struct visit){.rig = rig, .what = 1};
     assert_int_equal(nxl_catalog_each(rig->catalog, visit_one, &visit), 0);
-    assert_string_equal(visit.seen, "abdaxbxdx");
+    assert_string_equal(visit.seen, "adbaxdxbx");
     assert_int_equal(nxl_catalog_count(rig->catalog, 0) + nxl_catalog_count(rig->catalog, 1), 0);
 }
 
@@ -368,15 +394,22 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_prefix_covers_whole_components),
         cmocka_unit_test(incarnations_have_one_to_three_clean_components),
-        cmocka_unit_test_setup_teardown(an_added_peer_is_found_by_name_and_incarnation, rig_open, rig_close),
-        cmocka_unit_test_setup_teardown(bad_additions_are_refused_and_change_nothing, rig_open, rig_close),
-        cmocka_unit_test_setup_teardown(the_second_life_of_a_name_is_current_at_once, rig_open, rig_close),
-        cmocka_unit_test_setup_teardown(life_only_moves_right_and_is_said_once, rig_open, rig_close),
+        cmocka_unit_test_setup_teardown(an_added_peer_is_found_by_name_and_incarnation, rig_open,
+                                        rig_close),
+        cmocka_unit_test_setup_teardown(bad_additions_are_refused_and_change_nothing, rig_open,
+                                        rig_close),
+        cmocka_unit_test_setup_teardown(the_second_life_of_a_name_is_current_at_once, rig_open,
+                                        rig_close),
+        cmocka_unit_test_setup_teardown(life_only_moves_right_and_is_said_once, rig_open,
+                                        rig_close),
         cmocka_unit_test_setup_teardown(a_late_record_of_the_dead_is_refused, rig_open, rig_close),
-        cmocka_unit_test_setup_teardown(the_oldest_of_65536_dead_is_forgotten_first, rig_open, rig_close),
-        cmocka_unit_test_setup_teardown(suspicion_comes_and_goes_but_not_on_the_dead, rig_open, rig_close),
+        cmocka_unit_test_setup_teardown(the_oldest_of_65536_dead_is_forgotten_first, rig_open,
+                                        rig_close),
+        cmocka_unit_test_setup_teardown(suspicion_comes_and_goes_but_not_on_the_dead, rig_open,
+                                        rig_close),
         cmocka_unit_test_setup_teardown(memory_stays_until_the_last_reference, rig_open, rig_close),
-        cmocka_unit_test_setup_teardown(a_life_callback_may_remove_and_cannot_revive, rig_open, rig_close),
+        cmocka_unit_test_setup_teardown(a_life_callback_may_remove_and_cannot_revive, rig_open,
+                                        rig_close),
         cmocka_unit_test_setup_teardown(a_walk_is_in_order_and_stands_changes, rig_open, rig_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

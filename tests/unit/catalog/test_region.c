@@ -21,8 +21,8 @@ struct oracle { /* a table and the same regions in a plain array */
     uint64_t next_id;
 };
 
-static struct nxl_catalog_region *put_as(struct nxl_region_table *table, uint64_t id, uint64_t addr, uint64_t len,
-                                         uint32_t kind, uint32_t device)
+static struct nxl_catalog_region *put_as(struct nxl_region_table *table, uint64_t id, uint64_t addr,
+                                         uint64_t len, uint32_t kind, uint32_t device)
 {
     struct nxl_catalog_region *region = nxl_catalog_region_new(NULL, id, addr, len, kind, device);
     struct nxl_err err;
@@ -31,7 +31,8 @@ static struct nxl_catalog_region *put_as(struct nxl_region_table *table, uint64_
     return region;
 }
 
-static struct nxl_catalog_region *put(struct nxl_region_table *table, uint64_t id, uint64_t addr, uint64_t len)
+static struct nxl_catalog_region *put(struct nxl_region_table *table, uint64_t id, uint64_t addr,
+                                      uint64_t len)
 {
     return put_as(table, id, addr, len, NXL_MEM_DRAM, 0);
 }
@@ -72,17 +73,20 @@ static int odd_ids(void *arg, const struct nxl_catalog_region *region)
     return region->id % 2 == 1;
 }
 
-static struct nxl_catalog_region *oracle_find(const struct oracle *oracle, uint64_t addr, uint64_t len, uint32_t kind,
-                                              uint32_t device, int odd_only, int exact)
+static struct nxl_catalog_region *oracle_find(const struct oracle *oracle, uint64_t addr,
+                                              uint64_t len, uint32_t kind, uint32_t device,
+                                              int odd_only, int exact)
 {
     struct nxl_catalog_region *best = NULL;
 
     for (uint32_t i = 0; i < oracle->count; i++) {
         struct nxl_catalog_region *r = oracle->regions[i];
 
-        if (len > UINT64_MAX - addr || r->kind != kind || r->device != device || (odd_only && r->id % 2 == 0))
+        if (len > UINT64_MAX - addr || r->kind != kind || r->device != device ||
+            (odd_only && r->id % 2 == 0))
             continue;
-        if (exact ? r->addr != addr || r->len != len : r->addr > addr || r->addr + r->len < addr + len)
+        if (exact ? r->addr != addr || r->len != len
+                  : r->addr > addr || r->addr + r->len < addr + len)
             continue;
         if (best == NULL || r->len < best->len || (r->len == best->len && r->id > best->id))
             best = r;
@@ -105,7 +109,8 @@ static int rising(void *arg, struct nxl_catalog_region *region)
     return 0;
 }
 
-static void oracle_compare(struct oracle *oracle, struct random *random, uint64_t base, uint64_t room)
+static void oracle_compare(struct oracle *oracle, struct random *random, uint64_t base,
+                           uint64_t room)
 {
     uint64_t addr = base + random_below(random, room);
     uint64_t len = random_below(random, 4) == 0 ? 0 : random_below(random, 96);
@@ -121,14 +126,16 @@ static void oracle_compare(struct oracle *oracle, struct random *random, uint64_
     }
     assert_ptr_equal(nxl_region_table_find(oracle->table, addr, len, kind, device),
                      oracle_find(oracle, addr, len, kind, device, 0, 0));
-    assert_ptr_equal(nxl_region_table_find_if(oracle->table, addr, len, kind, device, odd_ids, NULL),
-                     oracle_find(oracle, addr, len, kind, device, 1, 0));
+    assert_ptr_equal(
+        nxl_region_table_find_if(oracle->table, addr, len, kind, device, odd_ids, NULL),
+        oracle_find(oracle, addr, len, kind, device, 1, 0));
     assert_ptr_equal(nxl_region_table_exact(oracle->table, addr, len, kind, device),
                      oracle_find(oracle, addr, len, kind, device, 0, 1));
 }
 
 /* grid: regions only fill free slots, so that nothing overlaps but all are adjacent. */
-static void oracle_step(struct oracle *oracle, struct random *random, uint64_t base, uint64_t room, int grid)
+static void oracle_step(struct oracle *oracle, struct random *random, uint64_t base, uint64_t room,
+                        int grid)
 {
     uint64_t addr = base + random_below(random, room), len = 1 + random_below(random, 200);
     uint32_t kind = (uint32_t)random_below(random, 2), device = (uint32_t)random_below(random, 2);
@@ -138,7 +145,8 @@ static void oracle_step(struct oracle *oracle, struct random *random, uint64_t b
         len = 64;
         addr -= (addr - base) % 64;
     }
-    if (!grid && oracle->count > 0 && random_below(random, 4) == 0) { /* the same range again (C-003, C-004) */
+    if (!grid && oracle->count > 0 &&
+        random_below(random, 4) == 0) { /* the same range again (C-003, C-004) */
         const struct nxl_catalog_region *r = oracle->regions[random_below(random, oracle->count)];
 
         addr = r->addr;
@@ -149,7 +157,8 @@ static void oracle_step(struct oracle *oracle, struct random *random, uint64_t b
     if (len > UINT64_MAX - addr)
         return;
     if (add && oracle->count < ORACLE_MAX) {
-        oracle->regions[oracle->count++] = put_as(oracle->table, ++oracle->next_id, addr, len, kind, device);
+        oracle->regions[oracle->count++] =
+            put_as(oracle->table, ++oracle->next_id, addr, len, kind, device);
     } else if (oracle->count > 0) {
         uint32_t victim = (uint32_t)random_below(random, oracle->count);
         struct nxl_catalog_region *region = oracle->regions[victim];
@@ -205,18 +214,18 @@ static void edges_are_exact(void **state)
     static const struct {
         uint64_t addr, len, id;
     } rows[] = {
-        {0x1000, 0x1000, 1},          /* all of it */
-        {0x1fff, 1, 1},               /* its last byte */
-        {0x0fff, 1, 0},               /* one before */
-        {0x0fff, 2, 0},               /* starts outside */
-        {0x2000, 1, 2},               /* the adjacent one */
-        {0x1fff, 2, 0},               /* across the border: no single region covers it */
-        {0x2fff, 2, 0},               /* one beyond */
-        {0x3000, 0, 2},               /* zero length at the end */
-        {0x3001, 0, 0},               /* zero length beyond */
-        {0x2000, 0, 2},               /* at the border both are right: newest of equal size */
-        {0x1000, UINT64_MAX, 0},      /* overflow covers nothing */
-        {UINT64_MAX, 1, 0},           /* so does the last address with a length */
+        {0x1000, 0x1000, 1},            /* all of it */
+        {0x1fff, 1, 1},                 /* its last byte */
+        {0x0fff, 1, 0},                 /* one before */
+        {0x0fff, 2, 0},                 /* starts outside */
+        {0x2000, 1, 2},                 /* the adjacent one */
+        {0x1fff, 2, 0},                 /* across the border: no single region covers it */
+        {0x2fff, 2, 0},                 /* one beyond */
+        {0x3000, 0, 2},                 /* zero length at the end */
+        {0x3001, 0, 0},                 /* zero length beyond */
+        {0x2000, 0, 2},                 /* at the border both are right: newest of equal size */
+        {0x1000, UINT64_MAX, 0},        /* overflow covers nothing */
+        {UINT64_MAX, 1, 0},             /* so does the last address with a length */
         {UINT64_MAX - 0xfff, 0xfff, 3}, /* up to the very last byte that can be named */
         {UINT64_MAX, 0, 3},
     };
@@ -227,7 +236,8 @@ static void edges_are_exact(void **state)
     (void)put(table, 3, UINT64_MAX - 0xfff, 0xfff);
     for (size_t i = 0; i < NXL_COUNT_OF(rows); i++) {
         if (found(table, rows[i].addr, rows[i].len) != rows[i].id)
-            fail_msg("row %zu: found %llu, not %llu", i, (unsigned long long)found(table, rows[i].addr, rows[i].len),
+            fail_msg("row %zu: found %llu, not %llu", i,
+                     (unsigned long long)found(table, rows[i].addr, rows[i].len),
                      (unsigned long long)rows[i].id);
     }
     drop_all(table);
@@ -251,7 +261,8 @@ static void bad_ranges_and_taken_ids_are_refused(void **state)
     (void)put(table, 1, 0x1000, 0x1000);
     changes = nxl_region_table_changes(table);
     for (size_t i = 0; i < NXL_COUNT_OF(rows); i++) {
-        struct nxl_catalog_region *region = nxl_catalog_region_new(NULL, rows[i].id, rows[i].addr, rows[i].len, 0, 0);
+        struct nxl_catalog_region *region =
+            nxl_catalog_region_new(NULL, rows[i].id, rows[i].addr, rows[i].len, 0, 0);
         struct nxl_err err = {0};
 
         assert_int_equal(nxl_region_table_add(table, region, &err), NXL_INVALID_PARAM);
@@ -268,7 +279,8 @@ static void bad_ranges_and_taken_ids_are_refused(void **state)
 static void the_same_range_twice_survives_one_removal(void **state)
 {
     struct nxl_region_table *table = nxl_region_table_new();
-    struct nxl_catalog_region *first = put(table, 1, 0x10000, 1 << 20), *second = put(table, 2, 0x10000, 1 << 20);
+    struct nxl_catalog_region *first = put(table, 1, 0x10000, 1 << 20),
+                              *second = put(table, 2, 0x10000, 1 << 20);
 
     assert_int_equal(found(table, 0x10000, 4096), 2);
     assert_ptr_equal(nxl_region_table_exact(table, 0x10000, 1 << 20, 0, 0), second);
@@ -286,7 +298,8 @@ static void the_same_range_twice_survives_one_removal(void **state)
 static void regions_with_one_base_keep_their_own_geometry(void **state)
 {
     struct nxl_region_table *table = nxl_region_table_new();
-    struct nxl_catalog_region *x = put(table, 1, 0x100000, 65536), *y = put(table, 2, 0x100000, 16384);
+    struct nxl_catalog_region *x = put(table, 1, 0x100000, 65536),
+                              *y = put(table, 2, 0x100000, 16384);
     struct nxl_catalog_region *low, *high;
 
     assert_int_equal(found(table, 0x100000 + 5 * 1024, 1024), 2);
@@ -334,8 +347,10 @@ static void the_nearest_region_is_named(void **state)
         {0x2000, 16, 0, "nearest region 1 is [0x1000, 0x2000), 0 bytes further down"},
         {0x2010, 16, 0, "nearest region 1 is [0x1000, 0x2000), 16 bytes further down"},
         {0x7000, 16, 0, "nearest region 2 is [0x8000, 0x9000), 4096 bytes further up"},
-        {0x8fff, UINT64_MAX, 0, "nearest region 2 is [0x8000, 0x9000), 18446744073709514751 bytes too short"},
-        {UINT64_MAX, 5, 0, "nearest region 2 is [0x8000, 0x9000), 18446744073709514751 bytes further down"},
+        {0x8fff, UINT64_MAX, 0,
+         "nearest region 2 is [0x8000, 0x9000), 18446744073709514751 bytes too short"},
+        {UINT64_MAX, 5, 0,
+         "nearest region 2 is [0x8000, 0x9000), 18446744073709514751 bytes further down"},
         {0x1000, 16, 1, "there is no region of memory kind 1, device 0, only 2 of others"},
     };
     struct nxl_region_table *table = nxl_region_table_new();
@@ -346,14 +361,16 @@ static void the_nearest_region_is_named(void **state)
     (void)put(table, 1, 0x1000, 0x1000);
     (void)put(table, 2, 0x8000, 0x1000);
     for (size_t i = 0; i < NXL_COUNT_OF(rows); i++) {
-        nxl_region_table_nearest(table, rows[i].addr, rows[i].len, rows[i].kind, 0, text, sizeof(text));
+        nxl_region_table_nearest(table, rows[i].addr, rows[i].len, rows[i].kind, 0, text,
+                                 sizeof(text));
         assert_string_equal(text, rows[i].says);
     }
     drop_all(table);
 }
 
 /* C-105: 200 rounds of 10,000 small views, all of them found in the middle of every round. That the
- * work per step does not grow is test_region_tree.c's bound on the height; here nothing may be left. */
+ * work per step does not grow is test_region_tree.c's bound on the height; here nothing may be
+ * left. */
 static void two_hundred_rounds_of_ten_thousand_leave_nothing(void **state)
 {
     enum { COUNT = 10000, ROUNDS = 200 };
@@ -370,11 +387,14 @@ static void two_hundred_rounds_of_ten_thousand_leave_nothing(void **state)
         for (uint32_t i = 0; i < 64; i++) {
             uint64_t which = random_below(&random, COUNT);
 
-            assert_ptr_equal(nxl_region_table_find(table, which * 204800 + 204799, 1, 0, 0), regions[which]);
+            assert_ptr_equal(nxl_region_table_find(table, which * 204800 + 204799, 1, 0, 0),
+                             regions[which]);
             assert_ptr_equal(nxl_region_table_by_id(table, id - COUNT + 1 + which), regions[which]);
         }
         for (uint32_t i = 0; i < COUNT; i++) /* forwards, backwards, then every third first */
-            drop(table, regions[round % 3 == 0 ? i : round % 3 == 1 ? COUNT - 1 - i : i * 3 % COUNT]);
+            drop(table, regions[round % 3 == 0   ? i
+                                : round % 3 == 1 ? COUNT - 1 - i
+                                                 : i * 3 % COUNT]);
         assert_int_equal(nxl_region_table_count(table), 0);
         assert_int_equal(nxl_region_table_changes(table), 2ull * COUNT * (uint64_t)(round + 1));
     }
@@ -384,12 +404,14 @@ static void two_hundred_rounds_of_ten_thousand_leave_nothing(void **state)
 
 static void freeing_a_region_frees_its_keys(void **state)
 {
-    struct nxl_catalog_region *region = nxl_catalog_region_new(NULL, 9, 0x1000, 16, NXL_MEM_DRAM, 3);
+    struct nxl_catalog_region *region =
+        nxl_catalog_region_new(NULL, 9, 0x1000, 16, NXL_MEM_DRAM, 3);
 
     assert_int_equal(region->id, 9);
     assert_int_equal(region->device, 3);
     assert_int_equal(region->uses, 0);
-    region->keys[2] = (struct nxl_view){.data = strdup("key"), .size = 3}; /* the leak checker sees it */
+    region->keys[2] =
+        (struct nxl_view){.data = strdup("key"), .size = 3}; /* the leak checker sees it */
     nxl_catalog_region_free(region);
     nxl_catalog_region_free(NULL);
 }

@@ -21,7 +21,8 @@ struct shape {
 };
 
 /* Order, balance and reach of every node. */
-static struct shape shape_check(const struct nxl_region_node *node, const struct nxl_region_node **last)
+static struct shape shape_check(const struct nxl_region_node *node,
+                                const struct nxl_region_node **last)
 {
     struct shape left, right, here = {0};
 

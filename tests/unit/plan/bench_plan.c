@@ -1,5 +1,5 @@
-/* bench_plan.c - not a test: prints what resolving and planning cost, as JSON lines. Run by hand on a
- * release build. */
+/* bench_plan.c - not a test: prints what resolving and planning cost, as JSON lines. Run by hand on
+ * a release build. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -31,7 +31,8 @@ static void shuffle(struct random *random, uint32_t *all, uint32_t count)
     }
 }
 
-/* within: 1 shuffles blocks inside each region, as a layer by layer transfer does; 0 all of them. */
+/* within: 1 shuffles blocks inside each region, as a layer by layer transfer does; 0 all of them.
+ */
 static void order_fill(struct random *random, uint32_t *order, int within)
 {
     for (uint32_t i = 0; i < PAIRS; i++)
@@ -45,8 +46,8 @@ static void order_fill(struct random *random, uint32_t *order, int within)
 static void report(const char *what, const struct rig *rig, uint64_t *ns)
 {
     qsort(ns, ROUNDS, sizeof(*ns), rising);
-    printf("{\"bench\":\"%s\",\"pairs\":%d,\"pieces\":%u,\"min_us\":%.1f,\"p50_us\":%.1f}\n", what, PAIRS,
-           rig->plan->piece_count, (double)ns[0] / 1e3, (double)ns[ROUNDS / 2] / 1e3);
+    printf("{\"bench\":\"%s\",\"pairs\":%d,\"pieces\":%u,\"min_us\":%.1f,\"p50_us\":%.1f}\n", what,
+           PAIRS, rig->plan->piece_count, (double)ns[0] / 1e3, (double)ns[ROUNDS / 2] / 1e3);
 }
 
 static void lists_as_runs(struct rig *rig)
@@ -65,10 +66,12 @@ static void lists_as_runs(struct rig *rig)
 static void runs_fill(const struct rig_side *side, const uint32_t *order, struct nxl_run *runs)
 {
     for (uint32_t i = 0; i < PAIRS; i++)
-        runs[i] = (struct nxl_run){side->regions[order[i] / BLOCKS]->addr + (order[i] % BLOCKS) * BLOCK, BLOCK, 0, 1, 0};
+        runs[i] = (struct nxl_run){
+            side->regions[order[i] / BLOCKS]->addr + (order[i] % BLOCKS) * BLOCK, BLOCK, 0, 1, 0};
 }
 
-static void by_index(struct rig *rig, const char *what, const uint32_t *local, const uint32_t *remote)
+static void by_index(struct rig *rig, const char *what, const uint32_t *local,
+                     const uint32_t *remote)
 {
     uint64_t ns[ROUNDS];
 
@@ -83,7 +86,8 @@ static void by_index(struct rig *rig, const char *what, const uint32_t *local, c
     report(what, rig, ns);
 }
 
-static void by_descriptors(struct rig *rig, const char *what, const uint32_t *local, const uint32_t *remote)
+static void by_descriptors(struct rig *rig, const char *what, const uint32_t *local,
+                           const uint32_t *remote)
 {
     struct nxl_run *runs = calloc(2 * PAIRS, sizeof(*runs));
     uint64_t resolve[ROUNDS], plan[ROUNDS];
@@ -134,7 +138,8 @@ static void rounds_of_registration(void)
         }
         *(round < 10 ? &first : &last) = nxl_now_ns() - start; /* the tenth and the last */
     }
-    printf("{\"bench\":\"register and deregister 10,000\",\"round_10_us\":%.1f,\"round_200_us\":%.1f}\n",
+    printf("{\"bench\":\"register and deregister "
+           "10,000\",\"round_10_us\":%.1f,\"round_200_us\":%.1f}\n",
            (double)first / 1e3, (double)last / 1e3);
     free(regions);
     nxl_region_table_free(table);
@@ -149,8 +154,10 @@ static void bench(void **state)
     assert_true(local != NULL && remote != NULL);
     (void)rig_candidate(rig, "strided");
     for (uint64_t i = 0; i < REGIONS; i++) {
-        (void)rig_region(&rig->local, 0x7f0000000000 + i * 3 * BLOCKS * BLOCK, (uint64_t)BLOCKS * BLOCK);
-        (void)rig_region(&rig->remote, 0x7e0000000000 + i * 5 * BLOCKS * BLOCK, (uint64_t)BLOCKS * BLOCK);
+        (void)rig_region(&rig->local, 0x7f0000000000 + i * 3 * BLOCKS * BLOCK,
+                         (uint64_t)BLOCKS * BLOCK);
+        (void)rig_region(&rig->remote, 0x7e0000000000 + i * 5 * BLOCKS * BLOCK,
+                         (uint64_t)BLOCKS * BLOCK);
     }
     lists_as_runs(rig);
     by_index(rig, "index, in order", NULL, NULL);

@@ -47,11 +47,16 @@ static inline int rig_open(void **state)
     struct rig *rig = nxl_new0(sizeof(*rig));
 
     rig->catalog = nxl_catalog_new(NULL, NULL);
-    assert_int_equal(nxl_catalog_add(rig->catalog, "ns", "mine", "p/c/1", 1, &rig->local.peer, &rig->err), NXL_OK);
-    assert_int_equal(nxl_catalog_add(rig->catalog, "ns", "theirs", "q/c/1", 0, &rig->remote.peer, &rig->err), NXL_OK);
+    assert_int_equal(
+        nxl_catalog_add(rig->catalog, "ns", "mine", "p/c/1", 1, &rig->local.peer, &rig->err),
+        NXL_OK);
+    assert_int_equal(
+        nxl_catalog_add(rig->catalog, "ns", "theirs", "q/c/1", 0, &rig->remote.peer, &rig->err),
+        NXL_OK);
     rig_side_list(&rig->local);
     rig_side_list(&rig->remote);
-    rig->request = (struct nxl_plan_request){.op = NXL_READ, .only = -1, .candidates = rig->candidates};
+    rig->request =
+        (struct nxl_plan_request){.op = NXL_READ, .only = -1, .candidates = rig->candidates};
     *state = rig;
     return 0;
 }
@@ -79,9 +84,11 @@ static inline int rig_close(void **state)
 }
 
 /* Registered with every backend; theirs have a key of every backend too. */
-static inline struct nxl_catalog_region *rig_region(struct rig_side *side, uint64_t addr, uint64_t len)
+static inline struct nxl_catalog_region *rig_region(struct rig_side *side, uint64_t addr,
+                                                    uint64_t len)
 {
-    struct nxl_catalog_region *region = nxl_catalog_region_new(side->peer, side->count + 1, addr, len, NXL_MEM_DRAM, 0);
+    struct nxl_catalog_region *region =
+        nxl_catalog_region_new(side->peer, side->count + 1, addr, len, NXL_MEM_DRAM, 0);
     struct nxl_err err;
 
     assert_true(side->count < RIG_REGIONS_MAX);

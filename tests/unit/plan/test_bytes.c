@@ -24,12 +24,15 @@ struct bytes_rig {
 };
 
 /* Disjoint descriptors of one side, rising with gaps now and then, in regions that are adjacent. */
-static void side_fill(struct bytes_rig *b, struct descriptor *to, const struct descriptor *like, uint64_t base)
+static void side_fill(struct bytes_rig *b, struct descriptor *to, const struct descriptor *like,
+                      uint64_t base)
 {
     uint64_t at = 0;
 
     for (uint32_t i = 0; i < b->count; i++) {
-        uint64_t len = like != NULL ? like[i].len : random_below(&b->random, 4) ? 8 : random_below(&b->random, 20);
+        uint64_t len = like != NULL                  ? like[i].len
+                       : random_below(&b->random, 4) ? 8
+                                                     : random_below(&b->random, 20);
 
         if (random_below(&b->random, 3) == 0)
             at += random_below(&b->random, 2) ? 8 : random_below(&b->random, 9);
@@ -41,8 +44,8 @@ static void side_fill(struct bytes_rig *b, struct descriptor *to, const struct d
     assert_true(at <= SLOTS);
 }
 
-/* mixed: 0 in order, 1 reversed, 2 shuffled, 3 shuffled in blocks. The lists are in the order of the
- * descriptors or, without indices, in the order of use. */
+/* mixed: 0 in order, 1 reversed, 2 shuffled, 3 shuffled in blocks. The lists are in the order of
+ * the descriptors or, without indices, in the order of use. */
 static void order_fill(struct bytes_rig *b, uint32_t *order, int mixed)
 {
     uint32_t block = mixed == 3 ? 5 : 1;
@@ -61,8 +64,8 @@ static void order_fill(struct bytes_rig *b, uint32_t *order, int mixed)
     }
 }
 
-static void list_fill(struct bytes_rig *b, struct rig_side *side, const struct descriptor *all, const uint32_t *order,
-                      int indexed)
+static void list_fill(struct bytes_rig *b, struct rig_side *side, const struct descriptor *all,
+                      const uint32_t *order, int indexed)
 {
     rig_side_list(side);
     for (uint32_t i = 0; i < b->count; i++) {
@@ -78,7 +81,8 @@ static void expect(struct bytes_rig *b)
     for (uint32_t i = 0; i < SLOTS; i++)
         b->expected[i] = b->got[i] = -1;
     for (uint32_t i = 0; i < b->count; i++) {
-        const struct descriptor *local = &b->local[b->local_index[i]], *remote = &b->remote[b->remote_index[i]];
+        const struct descriptor *local = &b->local[b->local_index[i]],
+                                *remote = &b->remote[b->remote_index[i]];
 
         for (uint64_t k = 0; k < local->len; k++)
             b->expected[local->addr - 0x10000 + k] = (int32_t)(remote->addr - 0x90000 + k);
@@ -90,8 +94,10 @@ static void piece_play(struct bytes_rig *b, const struct nxl_piece *p)
     const struct nxl_plan *plan = b->rig->plan;
 
     for (uint64_t row = 0; row < p->count; row++) {
-        uint64_t local = plan->locals[p->local]->addr - 0x10000 + p->local_offset + row * p->local_stride;
-        uint64_t remote = plan->remotes[p->remote]->addr - 0x90000 + p->remote_offset + row * p->remote_stride;
+        uint64_t local =
+            plan->locals[p->local]->addr - 0x10000 + p->local_offset + row * p->local_stride;
+        uint64_t remote =
+            plan->remotes[p->remote]->addr - 0x90000 + p->remote_offset + row * p->remote_stride;
 
         assert_true(p->local_offset + row * p->local_stride + p->len <= REGION_SIZE);
         assert_true(p->remote_offset + row * p->remote_stride + p->len <= REGION_SIZE);
@@ -109,13 +115,16 @@ static void plan_check(struct bytes_rig *b, const struct nxl_backend_caps *caps)
 
     expect(b);
     for (uint32_t i = 0; i < plan->piece_count; i++) {
-        const struct nxl_piece *p = &plan->pieces[i], *next = i + 1 < plan->piece_count ? p + 1 : NULL;
+        const struct nxl_piece *p = &plan->pieces[i],
+                               *next = i + 1 < plan->piece_count ? p + 1 : NULL;
 
         assert_true(p->len > 0 && p->count > 0);
         assert_true(p->count == 1 || (caps->flags & NXL_CAP_STRIDED) != 0);
         assert_true(caps->piece_len_max == 0 || p->len <= caps->piece_len_max);
-        if (next != NULL && caps->piece_len_max == 0 && (caps->flags & NXL_CAP_STRIDED) && !b->rig->request.no_merge)
-            assert_false(p->count == 1 && next->count == 1 && p->local == next->local && p->remote == next->remote &&
+        if (next != NULL && caps->piece_len_max == 0 && (caps->flags & NXL_CAP_STRIDED) &&
+            !b->rig->request.no_merge)
+            assert_false(p->count == 1 && next->count == 1 && p->local == next->local &&
+                         p->remote == next->remote &&
                          p->local_offset + p->len == next->local_offset &&
                          p->remote_offset + p->len == next->remote_offset);
         bytes += p->len * p->count;
@@ -130,7 +139,8 @@ static void one_round(struct bytes_rig *b, uint64_t seed)
     struct rig *rig = b->rig;
     struct nxl_backend_caps *caps = &rig->candidates[0].caps;
     int local_indexed = seed % 2 == 0, remote_indexed = seed / 2 % 2 == 0;
-    int local_order = (int)(seed % 3 == 0 ? seed / 3 % 4 : 0), remote_order = (int)(seed % 5 == 0 ? seed / 5 % 4 : 0);
+    int local_order = (int)(seed % 3 == 0 ? seed / 3 % 4 : 0),
+        remote_order = (int)(seed % 5 == 0 ? seed / 5 % 4 : 0);
 
     b->random = random_seeded(seed);
     b->count = 1 + (uint32_t)random_below(&b->random, PAIRS_MAX);
@@ -176,7 +186,8 @@ static void every_byte_goes_where_its_pair_says_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_byte_goes_where_its_pair_says_once, rig_open, rig_close),
+        cmocka_unit_test_setup_teardown(every_byte_goes_where_its_pair_says_once, rig_open,
+                                        rig_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,8 @@
 /* One pair of 1 MiB, and two backends: 0 "near" and 1 "far". */
 static int choice_open(void **state)
 {
-    const struct nxl_run local = {0x100000, 1 << 20, 0, 1, 0}, remote = {0x900000, 1 << 20, 0, 1, 0};
+    const struct nxl_run local = {0x100000, 1 << 20, 0, 1, 0},
+                         remote = {0x900000, 1 << 20, 0, 1, 0};
     struct rig *rig;
 
     rig_open(state);
@@ -44,7 +45,8 @@ static void cost_counts_operation_pieces_and_bytes(void **state)
     };
 
     for (size_t i = 0; i < NXL_COUNT_OF(rows); i++) {
-        struct nxl_backend_caps caps = {.op_ns = rows[i].op_ns, .piece_ns = rows[i].piece_ns, .kib_ns = rows[i].kib_ns};
+        struct nxl_backend_caps caps = {
+            .op_ns = rows[i].op_ns, .piece_ns = rows[i].piece_ns, .kib_ns = rows[i].kib_ns};
 
         assert_true(nxl_cost_ns(&caps, rows[i].pieces, rows[i].bytes) == rows[i].expected);
     }
@@ -59,10 +61,30 @@ static void the_cheapest_wins_and_ties_go_to_the_better_path(void **state)
         uint32_t instance;
     } rows[] = {
         {"cheaper by bytes", {1000, 5000}, {100, 50}, {NXL_PATH_TCP, NXL_PATH_TCP}, {0, 0}, 1},
-        {"cheaper by operation", {1000, 900000}, {100, 50}, {NXL_PATH_TCP, NXL_PATH_RDMA}, {0, 0}, 0},
-        {"equal cost: better path", {1000, 1000}, {50, 50}, {NXL_PATH_TCP, NXL_PATH_RDMA}, {0, 0}, 1},
-        {"equal in all: lower index", {1000, 1000}, {50, 50}, {NXL_PATH_TCP, NXL_PATH_TCP}, {0, 0}, 0},
-        {"the cheaper one just failed", {1000, 1000}, {50, 5000}, {NXL_PATH_RDMA, NXL_PATH_TCP}, {1, 0}, 1},
+        {"cheaper by operation",
+         {1000, 900000},
+         {100, 50},
+         {NXL_PATH_TCP, NXL_PATH_RDMA},
+         {0, 0},
+         0},
+        {"equal cost: better path",
+         {1000, 1000},
+         {50, 50},
+         {NXL_PATH_TCP, NXL_PATH_RDMA},
+         {0, 0},
+         1},
+        {"equal in all: lower index",
+         {1000, 1000},
+         {50, 50},
+         {NXL_PATH_TCP, NXL_PATH_TCP},
+         {0, 0},
+         0},
+        {"the cheaper one just failed",
+         {1000, 1000},
+         {50, 5000},
+         {NXL_PATH_RDMA, NXL_PATH_TCP},
+         {1, 0},
+         1},
         {"both just failed", {1000, 1000}, {50, 5000}, {NXL_PATH_RDMA, NXL_PATH_TCP}, {1, 1}, 0},
     };
     struct rig *rig = *state;
@@ -84,8 +106,8 @@ static void the_cheapest_wins_and_ties_go_to_the_better_path(void **state)
             assert_int_equal(rig->plan->instance, rows[i].instance);
             assert_int_equal(rig->plan->path, rows[i].path[rows[i].instance]);
             assert_int_equal(rig->plan->protocol, NXL_PROTOCOL_DIRECT);
-            assert_int_equal(rig->plan->cost_ns,
-                             rows[i].op_ns[rows[i].instance] + 1024 * rows[i].kib_ns[rows[i].instance]);
+            assert_int_equal(rig->plan->cost_ns, rows[i].op_ns[rows[i].instance] +
+                                                     1024 * rows[i].kib_ns[rows[i].instance]);
         }
     }
 }
@@ -94,7 +116,8 @@ static void the_cheapest_wins_and_ties_go_to_the_better_path(void **state)
 static void many_pieces_make_a_backend_dear(void **state)
 {
     struct rig *rig = *state;
-    const struct nxl_run local = {0x100000, 1024, 2048, 500, 0}, remote = {0x900000, 1024, 1024, 500, 0};
+    const struct nxl_run local = {0x100000, 1024, 2048, 500, 0},
+                         remote = {0x900000, 1024, 1024, 500, 0};
 
     rig_side_list(&rig->local);
     rig_side_list(&rig->remote);
@@ -129,10 +152,12 @@ static void a_backend_needs_every_used_region_on_both_sides(void **state)
         {"same agent", 1, 1, 0, 1, 0, NXL_CAP_LOCAL, NULL},
         {"no local registration", 0, 1, 1, 0, 1, NXL_CAP_REMOTE,
          "near: local region 1 [0x100000, 0x200000) is not registered with it"},
-        {"no key", 1, 1, 0, 0, 1, NXL_CAP_REMOTE, "near: remote region 1 [0x900000, 0xa00000) has no key for it"},
+        {"no key", 1, 1, 0, 0, 1, NXL_CAP_REMOTE,
+         "near: remote region 1 [0x900000, 0xa00000) has no key for it"},
         {"same agent, other client not registered", 1, 0, 1, 1, 1, NXL_CAP_LOCAL,
          "near: remote region 1 [0x900000, 0xa00000) is not registered with it"},
-        {"far agent lacks it", 1, 0, 1, 0, 0, NXL_CAP_REMOTE, "near: the far agent does not have it"},
+        {"far agent lacks it", 1, 0, 1, 0, 0, NXL_CAP_REMOTE,
+         "near: the far agent does not have it"},
         {"local only", 1, 1, 1, 0, 1, NXL_CAP_LOCAL, "near: cannot reach another agent"},
         {"remote only", 1, 1, 1, 1, 1, NXL_CAP_REMOTE, "near: cannot move within one agent"},
     };
@@ -153,7 +178,8 @@ static void a_backend_needs_every_used_region_on_both_sides(void **state)
         rig->candidates[0].caps.flags = rows[i].flags;
         assert_int_equal(rig_plan(rig, 1), rows[i].refusal == NULL ? NXL_OK : NXL_NOT_FOUND);
         if (rows[i].refusal == NULL)
-            assert_int_equal(rig->plan->protocol, rows[i].within ? NXL_PROTOCOL_LOCAL : NXL_PROTOCOL_DIRECT);
+            assert_int_equal(rig->plan->protocol,
+                             rows[i].within ? NXL_PROTOCOL_LOCAL : NXL_PROTOCOL_DIRECT);
         else
             assert_non_null(strstr(rig->err.text, rows[i].refusal));
         remote->keys[0] = key;
@@ -189,7 +215,8 @@ static void the_backend_asked_for_is_taken_or_refused(void **state)
     assert_int_equal(rig->plan->instance, 1);
     rig->candidates[1].reachable = 0;
     assert_int_equal(rig_plan(rig, 1), NXL_NOT_FOUND);
-    assert_non_null(strstr(rig->err.text, "near: not the one asked for; far: the far agent does not have it"));
+    assert_non_null(
+        strstr(rig->err.text, "near: not the one asked for; far: the far agent does not have it"));
     rig->request.candidate_count = 0;
     assert_int_equal(rig_plan(rig, 1), NXL_NOT_FOUND);
     assert_non_null(strstr(rig->err.text, "no backend is open"));
@@ -213,9 +240,11 @@ static void a_required_path_refuses_slower_ones(void **state)
     assert_int_equal(rig->plan->instance, 1);
     rig->request.min_path = NXL_PATH_SHARED;
     assert_int_equal(rig_plan(rig, 1), NXL_PATH_REFUSED);
-    assert_string_equal(rig->err.text,
-                        "no backend takes path shared or better: near: takes path tcp; far: takes path rdma");
-    rig->candidates[0].reachable = 0; /* one cannot at all, one is too slow: still the policy refuses */
+    assert_string_equal(
+        rig->err.text,
+        "no backend takes path shared or better: near: takes path tcp; far: takes path rdma");
+    rig->candidates[0].reachable =
+        0; /* one cannot at all, one is too slow: still the policy refuses */
     assert_int_equal(rig_plan(rig, 1), NXL_PATH_REFUSED);
     rig->candidates[1].reachable = 0;
     assert_int_equal(rig_plan(rig, 1), NXL_NOT_FOUND);
@@ -245,13 +274,19 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cost_counts_operation_pieces_and_bytes),
-        cmocka_unit_test_setup_teardown(the_cheapest_wins_and_ties_go_to_the_better_path, choice_open, rig_close),
+        cmocka_unit_test_setup_teardown(the_cheapest_wins_and_ties_go_to_the_better_path,
+                                        choice_open, rig_close),
         cmocka_unit_test_setup_teardown(many_pieces_make_a_backend_dear, choice_open, rig_close),
-        cmocka_unit_test_setup_teardown(a_backend_needs_every_used_region_on_both_sides, choice_open, rig_close),
-        cmocka_unit_test_setup_teardown(a_region_that_is_not_used_need_not_be_registered, choice_open, rig_close),
-        cmocka_unit_test_setup_teardown(the_backend_asked_for_is_taken_or_refused, choice_open, rig_close),
-        cmocka_unit_test_setup_teardown(a_required_path_refuses_slower_ones, choice_open, rig_close),
-        cmocka_unit_test_setup_teardown(reasons_that_do_not_fit_are_cut_not_lost, choice_open, rig_close),
+        cmocka_unit_test_setup_teardown(a_backend_needs_every_used_region_on_both_sides,
+                                        choice_open, rig_close),
+        cmocka_unit_test_setup_teardown(a_region_that_is_not_used_need_not_be_registered,
+                                        choice_open, rig_close),
+        cmocka_unit_test_setup_teardown(the_backend_asked_for_is_taken_or_refused, choice_open,
+                                        rig_close),
+        cmocka_unit_test_setup_teardown(a_required_path_refuses_slower_ones, choice_open,
+                                        rig_close),
+        cmocka_unit_test_setup_teardown(reasons_that_do_not_fit_are_cut_not_lost, choice_open,
+                                        rig_close),
         cmocka_unit_test(path_classes_have_words),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,5 @@
-/* test_plan.c - what the planner makes of pairs: joins, cuts, sums, and its refusals of bad input. */
+/* test_plan.c - what the planner makes of pairs: joins, cuts, sums, and its refusals of bad input.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -19,20 +20,25 @@ static void shows(struct rig *rig, const char *expected)
     assert_non_null(rig->plan);
     for (uint32_t i = 0; i < rig->plan->piece_count; i++) {
         const struct nxl_piece *p = &rig->plan->pieces[i];
-        uint64_t local = rig->plan->locals[p->local]->id, remote = rig->plan->remotes[p->remote]->id;
+        uint64_t local = rig->plan->locals[p->local]->id,
+                 remote = rig->plan->remotes[p->remote]->id;
 
         assert_true(p->local < rig->plan->local_count && p->remote < rig->plan->remote_count);
         used += (size_t)snprintf(text + used, sizeof(text) - used, "%s", i > 0 ? " " : "");
         if (local != 1)
-            used += (size_t)snprintf(text + used, sizeof(text) - used, "%llu:", (unsigned long long)local);
-        used += (size_t)snprintf(text + used, sizeof(text) - used, "%llu>", (unsigned long long)p->local_offset);
+            used += (size_t)snprintf(text + used, sizeof(text) - used,
+                                     "%llu:", (unsigned long long)local);
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%llu>",
+                                 (unsigned long long)p->local_offset);
         if (remote != 1)
-            used += (size_t)snprintf(text + used, sizeof(text) - used, "%llu:", (unsigned long long)remote);
-        used += (size_t)snprintf(text + used, sizeof(text) - used, "%llu+%llu", (unsigned long long)p->remote_offset,
-                                 (unsigned long long)p->len);
+            used += (size_t)snprintf(text + used, sizeof(text) - used,
+                                     "%llu:", (unsigned long long)remote);
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%llu+%llu",
+                                 (unsigned long long)p->remote_offset, (unsigned long long)p->len);
         if (p->count > 1)
             used += (size_t)snprintf(text + used, sizeof(text) - used, "x%u/%llu/%llu", p->count,
-                                     (unsigned long long)p->local_stride, (unsigned long long)p->remote_stride);
+                                     (unsigned long long)p->local_stride,
+                                     (unsigned long long)p->remote_stride);
         assert_true(used < sizeof(text));
     }
     assert_string_equal(text, expected);
@@ -62,60 +68,115 @@ static void pairs_set(struct rig *rig, const struct pairs *pairs)
     assert_int_equal(rig->local.list->size, rig->remote.list->size);
 }
 
-#define ONE(addr, len) {addr, len, 0, 1, 0}
+#define ONE(addr, len)                                                                             \
+    {                                                                                              \
+        addr, len, 0, 1, 0                                                                         \
+    }
+
+static const struct pairs pair_rows[] = {
+    {"a single pair", {ONE(1000, 8)}, {ONE(5000, 8)}, "0>0+8", "0>0+8"},
+    {"adjacent on both sides",
+     {ONE(1000, 8), ONE(1008, 8), ONE(1016, 8)},
+     {ONE(5000, 8), ONE(5008, 8), ONE(5016, 8)},
+     "0>0+24",
+     "0>0+8x3/8/8"},
+    {"adjacent, unequal lengths",
+     {ONE(1000, 8), ONE(1008, 4)},
+     {ONE(5000, 8), ONE(5008, 4)},
+     "0>0+12",
+     "0>0+8 8>8+4"},
+    {"adjacent downwards",
+     {ONE(1016, 8), ONE(1008, 8), ONE(1000, 8)},
+     {ONE(5016, 8), ONE(5008, 8), ONE(5000, 8)},
+     "0>0+24",
+     "16>16+8 8>8+8 0>0+8"},
+    {"adjacent here only, two",
+     {ONE(1000, 8), ONE(1008, 8)},
+     {ONE(5000, 8), ONE(5100, 8)},
+     "0>0+8 8>100+8",
+     "0>0+8 8>100+8"},
+    {"adjacent here only, three",
+     {ONE(1000, 8), ONE(1008, 8), ONE(1016, 8)},
+     {ONE(5000, 8), ONE(5100, 8), ONE(5200, 8)},
+     "0>0+8x3/8/100",
+     "0>0+8x3/8/100"},
+    {"up here, down there",
+     {ONE(1000, 8), ONE(1008, 8), ONE(1016, 8)},
+     {ONE(5016, 8), ONE(5008, 8), ONE(5000, 8)},
+     "0>16+8 8>8+8 16>0+8",
+     "0>16+8 8>8+8 16>0+8"},
+    {"blocks of two at equal distances",
+     {ONE(1000, 8), ONE(1008, 8), ONE(1032, 8), ONE(1040, 8), ONE(1064, 8), ONE(1072, 8)},
+     {ONE(5000, 8), ONE(5008, 8), ONE(5100, 8), ONE(5108, 8), ONE(5200, 8), ONE(5208, 8)},
+     "0>0+16x3/32/100",
+     "0>0+8x2/8/8 32>100+8x2/8/8 64>200+8x2/8/8"},
+    {"random order",
+     {ONE(1000, 8), ONE(1100, 8), ONE(1050, 8), ONE(1300, 8)},
+     {ONE(5300, 8), ONE(5000, 8), ONE(5090, 8), ONE(5010, 8)},
+     "0>300+8 100>0+8 50>90+8 300>10+8",
+     "0>300+8 100>0+8 50>90+8 300>10+8"},
+    {"overlapping here",
+     {ONE(1000, 8), ONE(1004, 8), ONE(1008, 8)},
+     {ONE(5000, 8), ONE(5100, 8), ONE(5200, 8)},
+     "0>0+8 4>100+8 8>200+8",
+     "0>0+8 4>100+8 8>200+8"},
+    {"overlapping there",
+     {ONE(1000, 8), ONE(1100, 8), ONE(1200, 8)},
+     {ONE(5000, 8), ONE(5004, 8), ONE(5008, 8)},
+     "0>0+8 100>4+8 200>8+8",
+     "0>0+8 100>4+8 200>8+8"},
+    {"a strided run on both sides",
+     {{1000, 8, 32, 20, 0}},
+     {{5000, 8, 16, 20, 0}},
+     "0>0+8x20/32/16",
+     "0>0+8x20/32/16"},
+    {"dense runs on both sides",
+     {{1000, 8, 8, 20, 0}},
+     {{5000, 8, 8, 20, 0}},
+     "0>0+160",
+     "0>0+8x20/8/8"},
+    {"runs against singles",
+     {{1000, 8, 32, 4, 0}},
+     {ONE(5000, 8), ONE(5100, 8), ONE(5200, 8), ONE(5300, 8)},
+     "0>0+8x4/32/100",
+     "0>0+8x4/32/100"},
+    {"runs that end at different pairs",
+     {{1000, 8, 32, 3, 0}, {1300, 8, 32, 3, 0}},
+     {{5000, 8, 64, 2, 0}, {5200, 8, 64, 4, 0}},
+     "0>0+8x2/32/64 64>200+8 300>264+8x3/32/64",
+     "0>0+8x2/32/64 64>200+8 300>264+8x3/32/64"},
+    {"adjacent regions stay apart",
+     {ONE(1992, 8), ONE(2000, 8)},
+     {ONE(5000, 8), ONE(5008, 8)},
+     "992>0+8 2:0>8+8",
+     "992>0+8 2:0>8+8"},
+    {"length 0 moves nothing",
+     {ONE(1000, 8), ONE(1004, 0), ONE(1008, 8)},
+     {ONE(5000, 8), ONE(5500, 0), ONE(5008, 8)},
+     "0>0+16",
+     "0>0+8 8>8+8"},
+};
 
 /* C-103: what is adjacent on both sides is one piece, whatever the form it came in. C-104: strides
  * stay whole. */
 static void pairs_are_joined_where_both_sides_agree(void **state)
 {
-    static const struct pairs rows[] = {
-        {"a single pair", {ONE(1000, 8)}, {ONE(5000, 8)}, "0>0+8", "0>0+8"},
-        {"adjacent on both sides", {ONE(1000, 8), ONE(1008, 8), ONE(1016, 8)}, {ONE(5000, 8), ONE(5008, 8), ONE(5016, 8)},
-         "0>0+24", "0>0+8x3/8/8"},
-        {"adjacent, unequal lengths", {ONE(1000, 8), ONE(1008, 4)}, {ONE(5000, 8), ONE(5008, 4)}, "0>0+12",
-         "0>0+8 8>8+4"},
-        {"adjacent downwards", {ONE(1016, 8), ONE(1008, 8), ONE(1000, 8)}, {ONE(5016, 8), ONE(5008, 8), ONE(5000, 8)},
-         "0>0+24", "16>16+8 8>8+8 0>0+8"},
-        {"adjacent here only, two", {ONE(1000, 8), ONE(1008, 8)}, {ONE(5000, 8), ONE(5100, 8)}, "0>0+8 8>100+8",
-         "0>0+8 8>100+8"},
-        {"adjacent here only, three", {ONE(1000, 8), ONE(1008, 8), ONE(1016, 8)},
-         {ONE(5000, 8), ONE(5100, 8), ONE(5200, 8)}, "0>0+8x3/8/100", "0>0+8x3/8/100"},
-        {"up here, down there", {ONE(1000, 8), ONE(1008, 8), ONE(1016, 8)}, {ONE(5016, 8), ONE(5008, 8), ONE(5000, 8)},
-         "0>16+8 8>8+8 16>0+8", "0>16+8 8>8+8 16>0+8"},
-        {"blocks of two at equal distances", {ONE(1000, 8), ONE(1008, 8), ONE(1032, 8), ONE(1040, 8), ONE(1064, 8), ONE(1072, 8)},
-         {ONE(5000, 8), ONE(5008, 8), ONE(5100, 8), ONE(5108, 8), ONE(5200, 8), ONE(5208, 8)}, "0>0+16x3/32/100",
-         "0>0+8x2/8/8 32>100+8x2/8/8 64>200+8x2/8/8"},
-        {"random order", {ONE(1000, 8), ONE(1100, 8), ONE(1050, 8), ONE(1300, 8)},
-         {ONE(5300, 8), ONE(5000, 8), ONE(5090, 8), ONE(5010, 8)}, "0>300+8 100>0+8 50>90+8 300>10+8",
-         "0>300+8 100>0+8 50>90+8 300>10+8"},
-        {"a strided run on both sides", {{1000, 8, 32, 20, 0}}, {{5000, 8, 16, 20, 0}}, "0>0+8x20/32/16",
-         "0>0+8x20/32/16"},
-        {"dense runs on both sides", {{1000, 8, 8, 20, 0}}, {{5000, 8, 8, 20, 0}}, "0>0+160", "0>0+8x20/8/8"},
-        {"runs against singles", {{1000, 8, 32, 4, 0}}, {ONE(5000, 8), ONE(5100, 8), ONE(5200, 8), ONE(5300, 8)},
-         "0>0+8x4/32/100", "0>0+8x4/32/100"},
-        {"runs that end at different pairs", {{1000, 8, 32, 3, 0}, {1300, 8, 32, 3, 0}}, {{5000, 8, 64, 2, 0}, {5200, 8, 64, 4, 0}},
-         "0>0+8x2/32/64 64>200+8 300>264+8x3/32/64", "0>0+8x2/32/64 64>200+8 300>264+8x3/32/64"},
-        {"adjacent regions stay apart", {ONE(1992, 8), ONE(2000, 8)}, {ONE(5000, 8), ONE(5008, 8)}, "992>0+8 2:0>8+8",
-         "992>0+8 2:0>8+8"},
-        {"length 0 moves nothing", {ONE(1000, 8), ONE(1004, 0), ONE(1008, 8)}, {ONE(5000, 8), ONE(5500, 0), ONE(5008, 8)},
-         "0>0+16", "0>0+8 8>8+8"},
-    };
     struct rig *rig = *state;
 
     (void)rig_region(&rig->local, 1000, 1000);
     (void)rig_region(&rig->local, 2000, 1000);
     (void)rig_region(&rig->remote, 5000, 1000);
     (void)rig_candidate(rig, "any");
-    for (size_t i = 0; i < NXL_COUNT_OF(rows); i++) {
-        print_message("  %s\n", rows[i].what);
-        pairs_set(rig, &rows[i]);
+    for (size_t i = 0; i < NXL_COUNT_OF(pair_rows); i++) {
+        print_message("  %s\n", pair_rows[i].what);
+        pairs_set(rig, &pair_rows[i]);
         assert_int_equal(rig_plan(rig, rig->local.list->size), NXL_OK);
-        shows(rig, rows[i].merged);
+        shows(rig, pair_rows[i].merged);
         assert_int_equal(rig->plan->bytes, rig->local.list->bytes);
         assert_int_equal(rig->plan->descriptors, rig->local.list->size);
         rig->request.no_merge = 1;
         assert_int_equal(rig_plan(rig, rig->local.list->size), NXL_OK);
-        shows(rig, rows[i].unmerged);
+        shows(rig, pair_rows[i].unmerged);
         rig->request.no_merge = 0;
     }
 }
@@ -128,12 +189,9 @@ static void indices_choose_and_may_repeat(void **state)
         uint64_t count;
         const char *shows;
     } rows[] = {
-        {up, up, 4, "24>48+8x3/8/16 72>144+8"},
-        {up, NULL, 4, "24>0+8x3/8/16 72>48+8"},
-        {NULL, down, 3, "0>80+8 8>64+8 16>48+8"},
-        {down, down, 3, "40>80+8 32>64+8 24>48+8"},
-        {twice, up, 2, "56>48+8 56>64+8"},
-        {last, last, 1, "152>304+8"},
+        {up, up, 4, "24>48+8x3/8/16 72>144+8"},   {up, NULL, 4, "24>0+8x3/8/16 72>48+8"},
+        {NULL, down, 3, "0>80+8 8>64+8 16>48+8"}, {down, down, 3, "40>80+8 32>64+8 24>48+8"},
+        {twice, up, 2, "56>48+8 56>64+8"},        {last, last, 1, "152>304+8"},
     };
     struct rig *rig = *state;
     const struct nxl_run local = {1000, 8, 8, 20, 0}, remote = {5000, 8, 16, 20, 0};
@@ -188,7 +246,8 @@ static void limits_of_the_backend_cut_pieces(void **state)
             shows(rig, rows[i].shows);
         else
             assert_int_equal(rig->plan->piece_count, counted[i]);
-        assert_int_equal(rig->plan->cost_ns, rig->plan->piece_count); /* the estimate knows the cuts */
+        assert_int_equal(rig->plan->cost_ns,
+                         rig->plan->piece_count); /* the estimate knows the cuts */
         assert_int_equal(rig->plan->bytes, 130);
     }
 }
@@ -201,7 +260,8 @@ static void six_million_descriptors_become_a_hundred_pieces(void **state)
     struct nxl_plan_candidate *candidate = rig_candidate(rig, "strided");
 
     for (uint64_t i = 1; i <= LAYERS; i++) {
-        const struct nxl_run local = {i << 40, 4096, 8192, BLOCKS, 0}, remote = {i << 41, 4096, 4096, BLOCKS, 0};
+        const struct nxl_run local = {i << 40, 4096, 8192, BLOCKS, 0},
+                             remote = {i << 41, 4096, 4096, BLOCKS, 0};
 
         (void)rig_region(&rig->local, i << 40, (uint64_t)BLOCKS * 8192);
         (void)rig_region(&rig->remote, i << 41, (uint64_t)BLOCKS * 4096);
@@ -213,7 +273,8 @@ static void six_million_descriptors_become_a_hundred_pieces(void **state)
     assert_int_equal(rig->plan->bytes, 4096ull * LAYERS * BLOCKS);
     assert_int_equal(rig->plan->descriptors, LAYERS * BLOCKS);
     assert_int_equal(rig->plan->local_count, LAYERS);
-    candidate->caps.flags = NXL_CAP_REMOTE; /* rows one by one, and cut in halves: more than a plan holds */
+    candidate->caps.flags =
+        NXL_CAP_REMOTE; /* rows one by one, and cut in halves: more than a plan holds */
     candidate->caps.piece_len_max = 2048;
     assert_int_equal(rig_plan(rig, LAYERS * BLOCKS), NXL_LIMIT);
     assert_non_null(strstr(rig->err.text, "strided: needs 13107200 pieces, a plan holds 8388608"));
@@ -224,7 +285,8 @@ static void handles_on_one_base_plan_their_own_geometry(void **state)
 {
     struct rig *rig = *state;
     const struct nxl_run x = {0x100000, 4096, 4096, 16, 0}, y = {0x100000, 1024, 1024, 16, 0};
-    const struct nxl_run far = {0x900000, 4096, 4096, 16, 0}, far_small = {0x900000, 1024, 1024, 16, 0};
+    const struct nxl_run far = {0x900000, 4096, 4096, 16, 0},
+                         far_small = {0x900000, 1024, 1024, 16, 0};
     const uint32_t five[] = {5};
 
     (void)rig_region(&rig->local, 0x100000, 65536);
@@ -260,17 +322,20 @@ static void memory_registered_twice_is_planned_once(void **state)
     shows(rig, "2:0>0+16384");
     assert_int_equal(rig->plan->local_count, 1);
     nxl_region_table_remove(rig->local.peer->regions, rig->local.regions[1]);
-    assert_false(nxl_catalog_list_fresh(rig->local.list)); /* C-005: the old list is stale, a new one works */
+    assert_false(nxl_catalog_list_fresh(
+        rig->local.list)); /* C-005: the old list is stale, a new one works */
     rig_side_list(&rig->local);
     rig_runs(&rig->local, &run, 1);
     assert_int_equal(rig_plan(rig, 4), NXL_OK);
     shows(rig, "0>0+16384");
-    assert_int_equal(nxl_region_table_add(rig->local.peer->regions, rig->local.regions[1], &rig->err), NXL_OK);
+    assert_int_equal(
+        nxl_region_table_add(rig->local.peer->regions, rig->local.regions[1], &rig->err), NXL_OK);
 }
 
 static void bad_requests_name_the_pair(void **state)
 {
-    static const uint32_t beyond[] = {0, 1, 20}, swapped[] = {2, 0, 1};
+    static const uint32_t beyond[] = {0, 1, 20}, just[] = {0, 3}, just_far[] = {0, 4},
+                          swapped[] = {2, 0, 1};
     static const struct {
         const uint32_t *local, *remote;
         uint64_t count;
@@ -280,11 +345,15 @@ static void bad_requests_name_the_pair(void **state)
         {NULL, NULL, 4, "pair 3: local list has only 3 descriptors for 4 pairs"},
         {swapped, NULL, 5, "pair 4: remote list has only 4 descriptors for 5 pairs"},
         {beyond, NULL, 3, "pair 2: local index 20 is beyond its list of 3 descriptors"},
+        {just, NULL, 2, "pair 1: local index 3 is beyond its list of 3 descriptors"},
+        {NULL, just_far, 2, "pair 1: remote index 4 is beyond its list of 4 descriptors"},
         {NULL, beyond, 3, "pair 2: remote index 20 is beyond its list of 4 descriptors"},
-        {NULL, NULL, 3, "pair 2: local is 16 bytes at 0x44c, remote 8 bytes at 0x1398; the lengths must be equal"},
+        {NULL, NULL, 3,
+         "pair 2: local is 16 bytes at 0x44c, remote 8 bytes at 0x1398; the lengths must be equal"},
         {swapped, swapped, 3, "pair 0: local is 16 bytes at 0x44c, remote 8 bytes at 0x1398"},
     };
-    const struct nxl_run local[] = {{1000, 8, 8, 2, 0}, {1100, 16, 0, 1, 0}}, remote = {5000, 8, 8, 4, 0};
+    const struct nxl_run local[] = {{1000, 8, 8, 2, 0}, {1100, 16, 0, 1, 0}},
+                         remote = {5000, 8, 8, 4, 0};
     struct rig *rig = *state;
 
     (void)rig_region(&rig->local, 1000, 1000);
@@ -331,7 +400,8 @@ static void lost_memory_is_named_if_it_is_used(void **state)
     rig_runs(&rig->local, runs, 2);
     rig_runs(&rig->remote, &far, 1);
     assert_int_equal(rig_plan(rig, 2), NXL_MEMORY_LOST);
-    assert_non_null(strstr(rig->err.text, "pair 1: the memory behind local region 2 [0x7d0, 0xbb8) of peer 'mine'"));
+    assert_non_null(strstr(
+        rig->err.text, "pair 1: the memory behind local region 2 [0x7d0, 0xbb8) of peer 'mine'"));
     rig->request.local_index = second;
     assert_int_equal(rig_plan(rig, 1), NXL_MEMORY_LOST);
     rig->request.local_index = first;
@@ -361,16 +431,21 @@ static void pairs_without_bytes_are_a_plan_without_pieces(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(pairs_are_joined_where_both_sides_agree, rig_open, rig_close),
+        cmocka_unit_test_setup_teardown(pairs_are_joined_where_both_sides_agree, rig_open,
+                                        rig_close),
         cmocka_unit_test_setup_teardown(indices_choose_and_may_repeat, rig_open, rig_close),
         cmocka_unit_test_setup_teardown(limits_of_the_backend_cut_pieces, rig_open, rig_close),
-        cmocka_unit_test_setup_teardown(six_million_descriptors_become_a_hundred_pieces, rig_open, rig_close),
-        cmocka_unit_test_setup_teardown(handles_on_one_base_plan_their_own_geometry, rig_open, rig_close),
-        cmocka_unit_test_setup_teardown(memory_registered_twice_is_planned_once, rig_open, rig_close),
+        cmocka_unit_test_setup_teardown(six_million_descriptors_become_a_hundred_pieces, rig_open,
+                                        rig_close),
+        cmocka_unit_test_setup_teardown(handles_on_one_base_plan_their_own_geometry, rig_open,
+                                        rig_close),
+        cmocka_unit_test_setup_teardown(memory_registered_twice_is_planned_once, rig_open,
+                                        rig_close),
         cmocka_unit_test_setup_teardown(bad_requests_name_the_pair, rig_open, rig_close),
         cmocka_unit_test_setup_teardown(a_sum_beyond_64_bits_is_refused, rig_open, rig_close),
         cmocka_unit_test_setup_teardown(lost_memory_is_named_if_it_is_used, rig_open, rig_close),
-        cmocka_unit_test_setup_teardown(pairs_without_bytes_are_a_plan_without_pieces, rig_open, rig_close),
+        cmocka_unit_test_setup_teardown(pairs_without_bytes_are_a_plan_without_pieces, rig_open,
+                                        rig_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
