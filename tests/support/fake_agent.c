@@ -398,8 +398,10 @@ void fake_agent_crash(struct fake_agent *agent)
 {
     pthread_mutex_lock(&agent->lock);
     for (int i = 0; i < SESSIONS; i++) {
-        if (agent->sessions[i].fd >= 0)
-            close(agent->sessions[i].fd);
+        if (agent->sessions[i].fd < 0)
+            continue;
+        shutdown(agent->sessions[i].fd, SHUT_RDWR); /* at once, though the thread polls it */
+        close(agent->sessions[i].fd);
         agent->sessions[i].fd = -1;
     }
     close(agent->listener);
