@@ -150,8 +150,21 @@ static void beat_rearm(struct nxl_link *link, uint64_t now)
         next = link->next_ping_ns;
     if (link->ever_up && !link->suspect && link->last_rx_ns + link->links->suspect_ns < next)
         next = link->last_rx_ns + link->links->suspect_ns;
+    link->beat_due_ns = next > now ? next : now;
     if (next != UINT64_MAX)
-        nxl_timer_start(link->beat, next > now ? next - now : 0, 0);
+        nxl_timer_start(link->beat, link->beat_due_ns - now, 0);
+}
+
+/* What this process slept through (stopped, starved, a blocked loop) is not the far side's silence. */
+static void forgive_own_stop(struct nxl_link *link, uint64_t now)
+{
+    uint64_t late = now > link->beat_due_ns ? now - link->beat_due_ns : 0;
+
+    if (late < link->links->ping_ns / 2)
+        return;
+    link->last_rx_ns += late;
+    if (link->last_rx_ns > now)
+        link->last_rx_ns = now;
 }
 
 static void link_on_beat(void *arg)
@@ -159,12 +172,13 @@ static void link_on_beat(void *arg)
     struct nxl_link *link = arg;
     uint64_t now = nxl_now_ns();
 
+    forgive_own_stop(link, now);
     if (link->conn != NULL && now >= link->next_ping_ns)
         link_ping(link);
     if (link->conn != NULL && link->conn->paused)
         link->last_rx_ns = now; /* it is we who do not listen */
     if (is_silent(link, now) && link->conn != NULL)
-        conn_read(link->conn); /* this process may have been stopped: what lies in the socket counts */
+        conn_read(link->conn); /* what lies in the socket counts: timers run before descriptors are read */
     if (!link->over && is_silent(link, now))
         link_suspect(link);
     if (!link->over)

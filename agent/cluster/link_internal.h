@@ -128,7 +128,7 @@ struct nxl_link {
     struct sockaddr_storage targets[LINK_TARGETS_MAX];
     uint32_t target_count, target_next;
     struct nxl_timer *retry, *beat;
-    uint64_t backoff_ns, last_rx_ns, next_ping_ns, ping_sequence;
+    uint64_t backoff_ns, last_rx_ns, next_ping_ns, ping_sequence, beat_due_ns;
     char last_why[NXL_ERR_TEXT_SIZE]; /* of the last failed dial: the same is not logged twice */
     struct link_notices notices;
 };

@@ -620,6 +620,25 @@ static void an_idle_link_stays_up(void **state)
     assert_int_equal(rig->a.suspects + rig->b.suspects + rig->a.downs + rig->b.downs, 0);
 }
 
+/* It was we who slept, so nobody else is under suspicion. */
+static void a_stop_of_this_process_makes_nobody_suspect(void **state)
+{
+    struct rig *rig = *state;
+
+    rig_proxied(rig, "link.suspect_after", "200ms");
+    rig_link(rig);
+    for (int round = 0; round < 3; round++) {
+        uint64_t end = nxl_now_ns() + 500 * NXL_MS;
+
+        rig_run(rig->loop, 60 * NXL_MS);
+        while (nxl_now_ns() < end)
+            continue; /* the loop does not turn */
+    }
+    rig_run(rig->loop, 60 * NXL_MS);
+    assert_true(both_up(rig));
+    assert_int_equal(rig->a.suspects + rig->b.suspects + rig->a.downs + rig->b.downs, 0);
+}
+
 /* ---- the end ------------------------------------------------------------------------------ */
 
 static void a_goodbye_ends_the_link_at_once(void **state)
@@ -879,6 +898,7 @@ int main(void)
         T(a_silent_agent_is_suspect_and_recovers),
         T(an_agent_that_is_not_there_any_more_becomes_suspect),
         T(an_idle_link_stays_up),
+        T(a_stop_of_this_process_makes_nobody_suspect),
         T(a_goodbye_ends_the_link_at_once),
         T(a_new_incarnation_at_the_same_address_replaces_the_old),
         T(a_successor_that_dials_ends_its_predecessor),
