@@ -384,6 +384,23 @@ static void backends_take(struct xfer_agent *agent, struct nxl_link *link)
     }
 }
 
+/* One agent serves a node: when another life of it comes up, the earlier one is over, wherever it
+ * listened. Its peers are dead by the word of their own node. */
+static void earlier_lives_drop(struct xfer_agent *agent)
+{
+    struct xfer_agent *other = agent->xfer->agents;
+
+    while (other != NULL) {
+        if (other != agent && other->link != NULL && other->node_name[0] != '\0' && strcmp(other->node_name, agent->node_name) == 0 &&
+            strcmp(other->agent, agent->agent) != 0) {
+            nxl_link_drop(other->link, "another life of this node's agent came up");
+            other = agent->xfer->agents; /* on_gone changed the list */
+        } else {
+            other = other->next;
+        }
+    }
+}
+
 static void on_up(void *arg, struct nxl_link *link)
 {
     struct nxl_xfer *xfer = arg;
@@ -393,6 +410,7 @@ static void on_up(void *arg, struct nxl_link *link)
     (void)nxl_copy_text(agent->node_name, sizeof(agent->node_name), nxl_link_node(link));
     backends_take(agent, link);
     nxl_info("link", "event=up agent=%s address=%s", nxl_quote(agent->agent), nxl_quote(nxl_link_address(link)));
+    earlier_lives_drop(agent);
     xfer_fence_resend(agent);
     announcements_send(agent);
     xfer_lookups_link_up(agent);
