@@ -45,7 +45,8 @@ NXL_MUST_USE enum nxl_code nxl_region_table_add(struct nxl_region_table *table, 
 void nxl_region_table_remove(struct nxl_region_table *table, struct nxl_catalog_region *region);
 struct nxl_catalog_region *nxl_region_table_by_id(const struct nxl_region_table *table, uint64_t id);
 /* The region that covers [addr, addr + len) whole; of several the smallest, then the newest id.
- * len 0: one that contains addr or ends at it. Overflow covers nothing. O(log n) without overlap. */
+ * len 0: one that contains addr or ends at it. Overflow covers nothing. O(log n); where dozens overlap
+ * in steps, one of the covering ones, always the same, maybe not the smallest (region_tree.h). */
 struct nxl_catalog_region *nxl_region_table_find(struct nxl_region_table *table, uint64_t addr, uint64_t len,
                                                  uint32_t kind, uint32_t device);
 /* The same, among regions that accept(arg, region) lets through (partial metadata). accept may be NULL. */

@@ -141,6 +141,7 @@ struct cover {
     struct nxl_region_node *best;
     uint64_t best_len;
     uint64_t low; /* a region that starts lower is longer than the best */
+    uint32_t looks;
 };
 
 static void cover_offer(struct cover *cover, struct nxl_region_node *node)
@@ -155,17 +156,22 @@ static void cover_offer(struct cover *cover, struct nxl_region_node *node)
         return;
     if (query->accept != NULL && !query->accept(query->accept_arg, node->region))
         return;
+    if (cover->best == NULL)
+        cover->looks = 0;
     cover->best = node;
     cover->best_len = len;
     cover->low = query->end > len ? query->end - len : 0;
 }
 
-/* From high addresses to low ones, so that the bound tightens early. */
+/* From high addresses to low ones, so that the bound tightens early. Without a filter the first
+ * find takes O(log n); the looks bound the search for a better one, and for one that the filter
+ * takes. */
 static void cover_visit(struct cover *cover, struct nxl_region_node *node)
 {
     int order;
 
-    if (node == NULL || node->reach < cover->query->end)
+    if (node == NULL || node->reach < cover->query->end ||
+        cover->looks++ > (cover->best != NULL ? NXL_REGION_LOOKS : NXL_REGION_LOOKS_FILTERED))
         return;
     order = space_order(node, cover->query->kind, cover->query->device);
     if (order == 0 && node->addr < cover->low)
@@ -174,9 +180,9 @@ static void cover_visit(struct cover *cover, struct nxl_region_node *node)
         order = 1;
     if (order <= 0)
         cover_visit(cover, node->right);
-    if (order == 0)
-        cover_offer(cover, node);
-    if (order >= 0 && (order > 0 || node->addr >= cover->low))
+    if (order == 0 && (cover->best == NULL || node->addr < cover->best->addr))
+        cover_offer(cover, node); /* at the best one's own address the rest is longer or older */
+    if (order > 0 || (order == 0 && node->addr >= cover->low))
         cover_visit(cover, node->left);
 }
 

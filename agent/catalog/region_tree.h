@@ -19,6 +19,11 @@ struct nxl_region_node {
     UT_hash_handle hh; /* by id */
 };
 
+/* Nodes looked at in one search for cover, once one is found and before: piles of overlapping
+ * regions must not stall the loop. */
+#define NXL_REGION_LOOKS 64
+#define NXL_REGION_LOOKS_FILTERED 1024
+
 struct nxl_region_query {
     uint64_t addr, end;
     uint32_t kind, device;
@@ -30,7 +35,7 @@ struct nxl_region_node *nxl_region_tree_insert(struct nxl_region_node *root,
                                                struct nxl_region_node *node);
 struct nxl_region_node *nxl_region_tree_remove(struct nxl_region_node *root,
                                                const struct nxl_region_node *node);
-/* The smallest, then newest that covers the query whole. */
+/* The smallest, then newest that covers the query whole, within the looks. */
 struct nxl_region_node *nxl_region_tree_cover(struct nxl_region_node *root,
                                               const struct nxl_region_query *query);
 /* The last one that starts at query->addr or below; where nothing overlaps only it can cover. */

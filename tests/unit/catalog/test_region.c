@@ -10,6 +10,7 @@
 
 #include "base/mem.h"
 #include "catalog/region.h"
+#include "catalog/region_tree.h"
 #include "unit/catalog/random.h"
 
 #define ORACLE_MAX 256
@@ -402,6 +403,59 @@ static void two_hundred_rounds_of_ten_thousand_leave_nothing(void **state)
     nxl_region_table_free(table);
 }
 
+struct counted {
+    uint32_t calls;
+    int verdict;
+};
+
+static int counts(void *arg, const struct nxl_catalog_region *region)
+{
+    struct counted *counted = arg;
+
+    counted->calls++;
+    return counted->verdict;
+}
+
+/* A client may register the same memory in thousands of staggered pieces; a look-up still takes a
+ * bounded number of looks and finds a region that covers the range. */
+static void a_pile_of_staggered_regions_costs_a_bounded_search(void **state)
+{
+    enum { COUNT = 10000, LEN = 100000 };
+    struct nxl_region_table *table = nxl_region_table_new();
+
+    for (uint64_t i = 0; i < COUNT; i++) /* falling ids: every one further down is older */
+        (void)put(table, i + 1, 0x100000 + COUNT - i, LEN - i % 7);
+    for (uint64_t addr = 0x100000 + COUNT; addr < 0x100000 + LEN / 2; addr += 977) {
+        struct counted taken = {.verdict = 1}, refused = {.verdict = 0};
+        struct nxl_catalog_region *region =
+            nxl_region_table_find_if(table, addr, 8, NXL_MEM_DRAM, 0, counts, &taken);
+
+        assert_non_null(region);
+        assert_true(region->addr <= addr && addr + 8 <= region->addr + region->len);
+        assert_in_range(taken.calls, 1, NXL_REGION_LOOKS + 1);
+        assert_null(nxl_region_table_find_if(table, addr, 8, NXL_MEM_DRAM, 0, counts, &refused));
+        assert_in_range(refused.calls, 64, NXL_REGION_LOOKS_FILTERED + 1);
+    }
+    drop_all(table);
+}
+
+/* One range a thousand times: the newest at once; with a filter, any one that it takes. */
+static int is_the_first(void *arg, const struct nxl_catalog_region *region)
+{
+    return region->id == 1;
+}
+
+static void one_range_a_thousand_times_is_no_pile(void **state)
+{
+    struct nxl_region_table *table = nxl_region_table_new();
+
+    for (uint64_t i = 1; i <= 1000; i++)
+        (void)put(table, i, 0x1000, 4096);
+    assert_int_equal(found(table, 0x1800, 16), 1000);
+    assert_int_equal(nxl_region_table_find_if(table, 0x1800, 16, 0, 0, is_the_first, NULL)->id, 1);
+    drop_all(table);
+}
+
 static void freeing_a_region_frees_its_keys(void **state)
 {
     struct nxl_catalog_region *region =
@@ -429,6 +483,8 @@ int main(void)
         cmocka_unit_test(kinds_and_devices_are_worlds_apart),
         cmocka_unit_test(the_nearest_region_is_named),
         cmocka_unit_test(two_hundred_rounds_of_ten_thousand_leave_nothing),
+        cmocka_unit_test(a_pile_of_staggered_regions_costs_a_bounded_search),
+        cmocka_unit_test(one_range_a_thousand_times_is_no_pile),
         cmocka_unit_test(freeing_a_region_frees_its_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
