@@ -247,6 +247,7 @@ static void only_the_node_where_it_lives_is_believed(void **state)
     struct nxl_trust *n1 = make_trust(rig, "ca", "test", "n1"), *n2 = make_trust(rig, "ca", "test", "n2");
     struct nxl_trust *n3 = make_trust(rig, "ca", "test", "n3");
     struct nxl_trust *stranger = make_trust(rig, "other-ca", "test", "n1");
+    struct nxl_trust *longer = make_trust(rig, "ca", "test", "n1.b");
     struct nxl_trust *abroad = make_trust(rig, "ca", "production", "n11");
     struct nxl_bytes text = {0}, signature = {0}, wrong = {0};
     struct nxl_err err = {0};
@@ -278,6 +279,8 @@ static void only_the_node_where_it_lives_is_believed(void **state)
     signature.data[signature.size / 2] ^= 1;
     inject(rig, (struct nxl_view){text.data, text.size}, (struct nxl_view){signature.data, signature.size});
     until_refused(two, 8);
+    inject_signed(rig, longer, "test", "n1/boot/by-a-longer-name");
+    until_refused(two, 9);
     assert_int_equal(two->facts, 0);
 
     nxl_directory_fact(one->directory, "n1/boot/1", NXL_LIFE_DEAD, "exited");
@@ -286,7 +289,7 @@ static void only_the_node_where_it_lives_is_believed(void **state)
     nxl_directory_fact(one->directory, "n1", NXL_LIFE_DRAINING, "node drains"); /* all of a node, by that node */
     until_facts(two, 2);
     nxl_directory_fact(one->directory, "n2/boot/1", NXL_LIFE_DEAD, "a lie");
-    until_refused(two, 9);
+    until_refused(two, 10);
     assert_int_equal(two->facts, 2);
 
     agent_close(one);
@@ -298,6 +301,7 @@ static void only_the_node_where_it_lives_is_believed(void **state)
     nxl_trust_close(n2);
     nxl_trust_close(n3);
     nxl_trust_close(stranger);
+    nxl_trust_close(longer);
     nxl_trust_close(abroad);
 }
 

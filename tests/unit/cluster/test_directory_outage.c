@@ -202,6 +202,13 @@ static void one_or_two_lost_heartbeats_expire_nothing(void **state)
     struct nxl_directory_status status;
 
     agent_publish(one, "p", "n1/boot/1", 1, "");
+    /* Late answers are no losses. */
+    for (int round = 0; round < 3; round++) {
+        (void)redis_server_ask(rig->server, "CLIENT PAUSE 120 ALL");
+        rig_run_ms(rig, 150);
+        watch.vanished |= !rig_exists(rig, KEY("node:n1"));
+    }
+    assert_int_equal(one->ups, 1);
     for (int round = 0; round < 3; round++) {
         for (int lost = 0; lost < 2; lost++) {
             (void)redis_server_ask(rig->server, "CLIENT KILL TYPE normal SKIPME yes");
@@ -230,6 +237,7 @@ static void a_store_that_becomes_a_replica_is_left_and_found_again(void **state)
 {
     struct rig *rig = *state;
     struct agent *one = agent_start(rig, "n1", "a");
+    struct answer answer;
 
     agent_publish(one, "p", "n1/boot/1", 1, "");
     rig_until_record(rig, "n1", "n1/boot/1", 1);
@@ -237,6 +245,10 @@ static void a_store_that_becomes_a_replica_is_left_and_found_again(void **state)
     rig_until(rig, is_down_for_replica, one);
     rig_run_ms(rig, RIG_LEASE_MS);
     assert_int_equal(one->up, 0);
+    (void)agent_lookup(one, "p", "", 0, &answer); /* a replica may be far behind: it is not asked either */
+    rig_until(rig, answer_came, &answer);
+    assert_int_equal(answer.code, NXL_UNREACHABLE);
+    assert_non_null(strstr(answer.text, "not the primary"));
     (void)redis_server_ask(rig->server, "REPLICAOF NO ONE");
     rig_until(rig, agent_is_up, one);
     rig_until_record(rig, "n1", "n1/boot/1", 1);
@@ -274,6 +286,22 @@ static void an_agent_whose_node_another_took_over_is_fenced_once_and_writes_noth
     assert_int_equal(nxl_directory_publish(one->directory, &record, "", &err), NXL_NOT_ALLOWED);
     agent_close(one); /* takes nothing of the holder away */
     reply = redis_server_ask(rig->server, "HGET " KEY("node:n1") " agent");
+    assert_string_equal(reply->str, "n1/boot/b");
+    assert_true(rig_has_record(rig, "n1", "n1/boot/2"));
+    agent_close(two);
+}
+
+static void an_agent_that_closes_after_its_successor_came_takes_nothing_away(void **state)
+{
+    struct rig *rig = *state;
+    struct agent *one = agent_start(rig, "n1", "a"), *two = agent_start(rig, "n1", "b");
+    const struct redisReply *reply;
+
+    agent_publish(two, "q", "n1/boot/2", 1, "");
+    rig_until_record(rig, "n1", "n1/boot/2", 1);
+    agent_close(one); /* perhaps before it has heard that it is fenced */
+    reply = redis_server_ask(rig->server, "HGET " KEY("node:n1") " agent");
+    assert_int_equal(reply->type, REDIS_REPLY_STRING);
     assert_string_equal(reply->str, "n1/boot/b");
     assert_true(rig_has_record(rig, "n1", "n1/boot/2"));
     agent_close(two);
@@ -412,6 +440,7 @@ int main(void)
         WITH_SERVER(one_or_two_lost_heartbeats_expire_nothing),
         WITH_SERVER(a_store_that_becomes_a_replica_is_left_and_found_again),
         WITH_SERVER(an_agent_whose_node_another_took_over_is_fenced_once_and_writes_nothing),
+        WITH_SERVER(an_agent_that_closes_after_its_successor_came_takes_nothing_away),
         WITH_SERVER(an_agent_that_was_stopped_beyond_its_lease_wakes_up_fenced),
         WITH_SERVER(an_agent_that_was_stopped_shortly_goes_on),
         WITH_SERVER(a_directory_may_be_closed_inside_its_own_answer),

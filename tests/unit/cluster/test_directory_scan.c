@@ -79,11 +79,12 @@ static void what_the_stream_never_said_is_found_within_one_period(void **state)
     write_silently(rig, 3, 2, "p");
     write_silently(rig, 4, 2, "q");
     (void)redis_server_ask(rig->server, "HDEL " KEY("peers:m4") " m4/boot/p");
-    expect.records = NODES + 2;
+    write_silently(rig, 5, 2, "q"); /* its other record is the same as before */
+    expect.records = NODES + 3;
     expect.withdrawn = 1;
     rig_until(rig, came, &expect);
     rig_run_ms(rig, PERIOD_MS);
-    assert_int_equal(one->records, NODES + 2);
+    assert_int_equal(one->records, NODES + 3);
     assert_int_equal(one->withdrawn, 1);
     agent_close(one);
 }
@@ -97,6 +98,11 @@ static void nodes_that_lapse_are_counted_and_nobody_is_judged(void **state)
     for (unsigned i = 0; i < NODES; i++)
         write_silently(rig, i, 1, "p");
     rig_until(rig, came, &expect);
+    /* Another agent took a node over and has published nothing: no word about who lived there. */
+    (void)redis_server_ask(rig->server, "DEL " KEY("peers:m1"));
+    (void)redis_server_ask(rig->server, "HSET " KEY("node:m1") " agent m1/boot/z version 9");
+    rig_run_ms(rig, PERIOD_MS);
+    assert_int_equal(one->withdrawn, 0);
     for (unsigned i = 0; i < NODES; i++)
         (void)redis_server_ask(rig->server, "DEL " KEY("node:m%u") " " KEY("peers:m%u"), i, i);
     expect.lapsed = (int)NODES;
