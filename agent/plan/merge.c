@@ -248,6 +248,27 @@ static enum nxl_code pairs_add(struct walk *walk, uint64_t pair, uint64_t togeth
     return NXL_OK;
 }
 
+/* A transfer without a byte still ends, and may carry a notice: it gets one piece of length 0, so
+ * that nobody behind the planner meets an operation without pieces. */
+static enum nxl_code nothing_add(struct walk *walk, struct nxl_err *err)
+{
+    struct nxl_piece piece = {.count = 1};
+    enum nxl_code code = cursor_seek(&walk->local, 0, err);
+
+    if (code == NXL_OK)
+        code = cursor_seek(&walk->remote, 0, err);
+    if (code == NXL_OK)
+        code = region_use(&walk->local, 0, &piece.local, err);
+    if (code == NXL_OK)
+        code = region_use(&walk->remote, 0, &piece.remote, err);
+    if (code != NXL_OK)
+        return code;
+    piece.local_offset = offset_of(&walk->local);
+    piece.remote_offset = offset_of(&walk->remote);
+    *nxl_merge_slot(walk->merge) = piece;
+    return NXL_OK;
+}
+
 static struct cursor cursor_of(const char *name, const struct nxl_catalog_list *list,
                                const uint32_t *index, struct nxl_merge_side *side)
 {
@@ -292,6 +313,12 @@ enum nxl_code nxl_merge_pairs(const struct nxl_plan_request *request, struct nxl
                                pair, NXL_PLAN_PIECES_MAX);
     }
     open_close(&walk);
+    if (merge->bytes == 0) {
+        enum nxl_code code = nothing_add(&walk, err);
+
+        if (code != NXL_OK)
+            return code;
+    }
     sums(merge);
     return NXL_OK;
 }

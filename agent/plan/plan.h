@@ -35,7 +35,7 @@ struct nxl_plan {
     enum nxl_protocol protocol;
     enum nxl_path_class path; /* what the backend says it can do; the outcome tells what it did */
     struct nxl_piece *pieces;
-    uint32_t piece_count; /* after merging and splitting */
+    uint32_t piece_count; /* after merging and splitting; at least 1: of length 0 if there is no byte to move */
     struct nxl_catalog_region **locals, **remotes; /* what piece->local and ->remote index */
     uint32_t local_count, remote_count;
     uint64_t descriptors; /* as given */

@@ -411,20 +411,32 @@ static void lost_memory_is_named_if_it_is_used(void **state)
     assert_non_null(strstr(rig->err.text, "remote region 1"));
 }
 
-static void pairs_without_bytes_are_a_plan_without_pieces(void **state)
+/* Never a plan without pieces: whoever cuts it into operations divides by them. */
+static void pairs_without_bytes_are_one_empty_piece(void **state)
 {
-    const struct nxl_run local = ONE(1000, 0), remote = ONE(5000, 0);
+    static const uint32_t indices[] = {1, 0, 1};
+    const struct nxl_run local = {1000, 0, 100, 2, 0}, remote = {5000, 0, 50, 2, 0};
     struct rig *rig = *state;
+    struct nxl_plan_candidate *candidate = rig_candidate(rig, "any");
 
     (void)rig_region(&rig->local, 1000, 1000);
     (void)rig_region(&rig->remote, 5000, 1000);
-    (void)rig_candidate(rig, "any");
     rig_runs(&rig->local, &local, 1);
     rig_runs(&rig->remote, &remote, 1);
-    assert_int_equal(rig_plan(rig, 1), NXL_OK);
-    assert_int_equal(rig->plan->piece_count, 0);
-    assert_int_equal(rig->plan->bytes, 0);
-    assert_int_equal(rig->plan->local_count, 0);
+    for (int variant = 0; variant < 4; variant++) {
+        candidate->caps.flags = NXL_CAP_REMOTE | (variant & 1 ? NXL_CAP_STRIDED : 0);
+        candidate->caps.piece_len_max = variant & 2 ? 16 : 0;
+        rig->request.local_index = indices;
+        assert_int_equal(rig_plan(rig, 2), NXL_OK);
+        shows(rig, "100>0+0");
+        assert_int_equal(rig->plan->pieces[0].count, 1);
+        assert_int_equal(rig->plan->bytes, 0);
+        assert_int_equal(rig->plan->local_count, 1);
+        assert_int_equal(rig->plan->remote_count, 1);
+        assert_int_equal(rig->plan->descriptors, 2);
+    }
+    rig->local.regions[0]->lost = 1;
+    assert_int_equal(rig_plan(rig, 2), NXL_MEMORY_LOST);
     nxl_plan_free(NULL);
 }
 
@@ -444,7 +456,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(bad_requests_name_the_pair, rig_open, rig_close),
         cmocka_unit_test_setup_teardown(a_sum_beyond_64_bits_is_refused, rig_open, rig_close),
         cmocka_unit_test_setup_teardown(lost_memory_is_named_if_it_is_used, rig_open, rig_close),
-        cmocka_unit_test_setup_teardown(pairs_without_bytes_are_a_plan_without_pieces, rig_open,
+        cmocka_unit_test_setup_teardown(pairs_without_bytes_are_one_empty_piece, rig_open,
                                         rig_close),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
