@@ -157,6 +157,9 @@ void conn_read(struct conn *conn)
             link_heard(conn->link);
         conn_process(conn);
     }
-    if (!conn->dead)
-        conn_want(conn);
+    if (conn->dead)
+        return;
+    conn_want(conn);
+    if (conn->state == CONN_UP)
+        notices_pump(conn->link); /* what found no room while the batch was read */
 }

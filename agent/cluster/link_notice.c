@@ -343,8 +343,10 @@ void notices_attach(struct nxl_link *link, uint64_t far_seen)
         notices->unsent = notices->unsent->next; /* arrived; its answer is on the way */
     notices_pump(link);
     conn->corked = was_corked;
-    if (!was_corked)
-        conn_flush(conn);
+    if (was_corked)
+        return; /* whoever reads the batch flushes and pumps */
+    conn_flush(conn);
+    notices_pump(link);
 }
 
 static void held_clear(struct nxl_link *link)

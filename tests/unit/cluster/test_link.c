@@ -401,6 +401,28 @@ static void notices_queued_before_the_first_connection_arrive(void **state)
     assert_in_order(&rig->b, 10);
 }
 
+/* More than the pump takes at once, all queued before the connection: none may wait for a ping. */
+static void a_large_queue_leaves_as_soon_as_the_link_is_up(void **state)
+{
+    static char large[256 << 10];
+    struct rig *rig = *state;
+    struct nxl_message notice = {.type = NXL_MESSAGE_NOTICE, .payload = {large, sizeof(large)}};
+    struct nxl_link *link;
+    struct nxl_err err;
+
+    side_open(&rig->a, rig->loop, "node-a", "node-a/boot/1", "link.ping", "30s", "link.suspect_after", "60s",
+              SETTINGS_END);
+    side_open(&rig->b, rig->loop, "node-b", "node-b/boot/1", "link.ping", "30s", "link.suspect_after", "60s",
+              SETTINGS_END);
+    link = side_dial(&rig->a, nxl_links_address(rig->b.links), NULL);
+    for (unsigned i = 0; i < 50; i++) {
+        notice.transfer = i;
+        assert_int_equal(nxl_link_notice(link, &notice, i, &err), NXL_OK);
+    }
+    WAIT(rig->loop, rig->a.ends == 50);
+    assert_in_order(&rig->b, 50);
+}
+
 static void held_notices_wait_and_other_messages_pass(void **state)
 {
     struct rig *rig = *state;
@@ -888,6 +910,7 @@ int main(void)
         T(notices_arrive_in_order_and_end),
         T(notices_arrive_exactly_once_over_100_cuts),
         T(notices_queued_before_the_first_connection_arrive),
+        T(a_large_queue_leaves_as_soon_as_the_link_is_up),
         T(held_notices_wait_and_other_messages_pass),
         T(held_notices_survive_a_cut),
         T(a_full_window_of_held_notices_stops_the_reading),
