@@ -73,7 +73,7 @@ static const struct nxl_option options[] = {
     {.key = "reply_queue_max",
      .type = NXL_OPTION_SIZE,
      .initial = "1Mi",
-     .min = 65536 * 2,
+     .min = 131072,
      .max = 1ll << 32,
      .help = "Bytes of answers kept for a client that does not read"},
     {.key = "calls_max",
@@ -141,8 +141,9 @@ static void metrics_open(struct front_metrics *m, struct nxl_metrics *metrics)
                                    "Times a client woke the agent", "");
     m->wakeups = nxl_metric_open(metrics, NXL_METRIC_COUNTER, "nixlet_wakeups_total",
                                  "Times the agent woke a client", "");
-    for (uint16_t type = 1; type < NXL_FRAME_TYPES; type++) {
-        NXL_CLEANUP(nxl_freep) char *labels = nxl_format("type=\"%s\"", nxl_frame_type_name(type));
+    for (uint32_t type = NXL_FRAME_HELLO; type < NXL_FRAME_GOAWAY; type++) {
+        NXL_CLEANUP(nxl_freep)
+        char *labels = nxl_format("type=\"%s\"", nxl_frame_type_name((uint16_t)type));
 
         m->frames[type] =
             nxl_metric_open(metrics, NXL_METRIC_COUNTER, "nixlet_session_frames_total",
