@@ -454,6 +454,8 @@ static void on_gone(void *arg, struct nxl_link *link, const char *why)
     agent->link = NULL;
     nxl_link_set_user(link, NULL);
     xfer_lookups_link_gone(agent, why);
+    for (uint32_t i = 0; i < NXL_BACKENDS_MAX; i++)
+        xfer_far_forget_conn(agent, i); /* while its peers still name it: their keys go with it */
     if (agent->agent[0] != '\0') {
         xfer_hints_of_agent_gone(xfer, agent->agent);
         xfer_far_agent_gone(agent, why);

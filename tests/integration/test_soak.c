@@ -131,7 +131,11 @@ static void random_operations_with_kills_lose_nothing(void **state)
     for (int i = 0; i < CLIENTS; i++)
         client_reap(&s, i);
     if (!cluster_until(no_sessions, &s, 45000000000u)) {
+        static char transfers[4000];
+
         log_show(s.cluster.agents[0].log);
+        (void)cluster_http(&s.cluster, 0, "/v1/transfers", transfers, sizeof(transfers));
+        fprintf(stderr, "%s\n", transfers);
         fail_msg("something is left: sessions %g %g regions %g %g unquiet %g %g", cluster_metric(&s.cluster, 0, "nixlet_sessions"),
                  cluster_metric(&s.cluster, 1, "nixlet_sessions"), cluster_metric(&s.cluster, 0, "nixlet_regions"),
                  cluster_metric(&s.cluster, 1, "nixlet_regions"), cluster_metric(&s.cluster, 0, "nixlet_transfers_unquiet"),
