@@ -199,7 +199,6 @@ static void dial_host(struct nxl_redis *redis, const char *host, uint16_t port)
 
 static void dial(struct nxl_redis *redis)
 {
-    char host[sizeof(redis->moved_host)];
     uint16_t port = redis->options.url.port;
 
     redis->phase = REDIS_RESOLVING;
@@ -212,14 +211,14 @@ static void dial(struct nxl_redis *redis)
         dial_address(redis, NULL, 0);
         return;
     }
-    (void)nxl_copy_text(host, sizeof(host), redis->options.url.host);
+    (void)nxl_copy_text(redis->host, sizeof(redis->host), redis->options.url.host);
     if (redis->moved_host[0] != '\0') {
-        (void)nxl_copy_text(host, sizeof(host), redis->moved_host);
+        (void)nxl_copy_text(redis->host, sizeof(redis->host), redis->moved_host);
         port = redis->moved_port;
         redis->moved_host[0] = '\0';
         redis->following = 1;
     }
-    dial_host(redis, host, port);
+    dial_host(redis, redis->host, port);
 }
 
 /* Idle: the back-off is over. Dialling: it took too long. */
@@ -240,6 +239,20 @@ static void on_dial_timer(void *arg)
     nxl_redis_leave(redis);
 }
 
+static void greet_connected(struct nxl_redis *redis)
+{
+    struct nxl_err err = {0};
+    enum nxl_code code = NXL_OK;
+
+    redis->phase = REDIS_GREETING;
+    if (redis->options.url.kind == NXL_REDIS_TLS)
+        code = nxl_redis_secure(redis, &err);
+    if (code == NXL_OK)
+        nxl_redis_greet(redis);
+    else
+        nxl_redis_fail(redis, code, err.text);
+}
+
 /* hiredis may not be told to free a context inside its connect callback, and it frees a broken one by
  * itself; so its callbacks only take notes, and this runs when it has returned. */
 void nxl_redis_settle(struct nxl_redis *redis)
@@ -253,8 +266,7 @@ void nxl_redis_settle(struct nxl_redis *redis)
                        redis->last_text[0] != '\0' ? redis->last_text : "the connection broke");
         nxl_redis_fail(redis, NXL_UNREACHABLE, why);
     } else if (redis->connected && redis->phase == REDIS_CONNECTING) {
-        redis->phase = REDIS_GREETING;
-        nxl_redis_greet(redis);
+        greet_connected(redis);
     }
 }
 

@@ -56,6 +56,9 @@ static void io_cleanup(void *data)
         (void)nxl_copy_text(redis->last_text, sizeof(redis->last_text), redis->context->errstr);
     else if (redis->last_text[0] == '\0' && redis->context->c.errstr[0] != '\0')
         (void)nxl_copy_text(redis->last_text, sizeof(redis->last_text), redis->context->c.errstr);
+    if (redis->tls != NULL)
+        nxl_redis_secure_failed(redis);
+    redis->tls = NULL;
     nxl_watch_close(NXL_TAKE(redis->watch));
     redis->context->data = NULL;
     redis->context = NULL;
@@ -134,6 +137,7 @@ void nxl_redis_detach(struct nxl_redis *redis)
 
     if (context == NULL)
         return;
+    redis->tls = NULL;
     nxl_watch_close(NXL_TAKE(redis->watch));
     context->data = NULL;
     context->ev.data = NULL;

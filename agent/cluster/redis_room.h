@@ -57,7 +57,8 @@ struct nxl_redis {
     char moved_host[256];    /* one MOVED is followed: the next dial goes here */
     uint16_t moved_port;
     int following; /* this dial follows a MOVED */
-    void *tls;
+    char host[256]; /* whom this dial wants to reach; TLS checks it */
+    void *tls;      /* SSL of this connection; hiredis owns it */
 
     struct redis_command *first, *last;
     uint32_t outstanding;
@@ -75,6 +76,10 @@ void nxl_redis_settle(struct nxl_redis *redis); /* after hiredis ran: was it con
 int nxl_redis_pump(struct nxl_redis *redis); /* reads once if something is there; 1: it did */
 NXL_MUST_USE enum nxl_code nxl_redis_attach(struct nxl_redis *redis, redisAsyncContext *context, struct nxl_err *err);
 void nxl_redis_detach(struct nxl_redis *redis); /* frees the context; answers what hiredis still held */
+
+/* redis_tls.c: after the connect, before the greeting. */
+NXL_MUST_USE enum nxl_code nxl_redis_secure(struct nxl_redis *redis, struct nxl_err *err);
+void nxl_redis_secure_failed(struct nxl_redis *redis); /* if the certificate was refused, says so in last_text */
 
 /* redis_command.c */
 NXL_MUST_USE enum nxl_code nxl_redis_push(struct nxl_redis *redis, const struct nxl_redis_words *words,

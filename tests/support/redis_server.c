@@ -19,6 +19,7 @@
 
 struct redis_server {
     char folder[64], path[96], url[128];
+    char cert[128], key[128];
     uint16_t port;
     pid_t pid;
     redisContext *admin;
@@ -77,19 +78,32 @@ struct redis_server *redis_server_new(void)
     return server;
 }
 
+void redis_server_tls(struct redis_server *server, const char *cert, const char *key)
+{
+    (void)snprintf(server->cert, sizeof(server->cert), "%s", cert);
+    (void)snprintf(server->key, sizeof(server->key), "%s", key);
+}
+
 static void run_server(const struct redis_server *server)
 {
     char port[8], log[96];
-    int null = open("/dev/null", O_RDWR);
+    int null = open("/dev/null", O_RDWR), tls = server->cert[0] != '\0';
+    const char *words[40] = {"redis-server", "--bind", "127.0.0.1", "--unixsocket", server->path, "--save", "",
+                             "--appendonly", "no", "--dir", server->folder, "--logfile", log};
+    const char *secure[] = {"--port", "0", "--tls-auth-clients", "no", "--tls-cert-file", server->cert,
+                            "--tls-key-file", server->key, "--tls-ca-cert-file", server->cert};
+    unsigned count = 13;
 
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
     (void)snprintf(port, sizeof(port), "%u", server->port);
     (void)snprintf(log, sizeof(log), "%s/redis.log", server->folder);
     (void)dup2(null, 0);
     (void)dup2(null, 1);
-    (void)execlp("redis-server", "redis-server", "--port", port, "--bind", "127.0.0.1", "--unixsocket", server->path,
-                 "--save", "", "--appendonly", "no", "--dir", server->folder, "--logfile", log, "--repl-diskless-load",
-                 "disabled", (char *)NULL);
+    words[count++] = tls ? "--tls-port" : "--port";
+    words[count++] = port;
+    for (unsigned i = 0; tls && i < sizeof(secure) / sizeof(secure[0]); i++)
+        words[count++] = secure[i];
+    (void)execvp("redis-server", (char *const *)words);
     _exit(127);
 }
 

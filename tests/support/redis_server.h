@@ -12,6 +12,8 @@ int redis_server_available(void); /* 1 if redis-server is in PATH */
 struct redis_server *redis_server_new(void); /* folder, path and port, but no process yet */
 void redis_server_free(struct redis_server *server); /* kills it and removes the folder */
 void redis_server_start(struct redis_server *server); /* empty; returns when it answers; aborts after 10 s */
+/* Before start: TLS instead of plain on the port; PEM files; clients need no certificate. */
+void redis_server_tls(struct redis_server *server, const char *cert, const char *key);
 void redis_server_kill(struct redis_server *server);
 void redis_server_pause(struct redis_server *server);  /* SIGSTOP */
 void redis_server_resume(struct redis_server *server);
