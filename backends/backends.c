@@ -15,9 +15,7 @@ const struct nxl_backend_ops *const *nxl_backends_static(void)
 #ifdef NXL_HAVE_UCX
         &nxl_backend_ucx_ops,
 #endif
-        &nxl_backend_null_ops,
-        &nxl_backend_fault_ops,
-        NULL,
+        &nxl_backend_null_ops, &nxl_backend_fault_ops, NULL,
     };
 
     return list;

@@ -52,18 +52,21 @@ static void queue_push(struct nxl_hosts *hosts, struct host_node *node)
 /* Logged at powers of two: the first at once, and a broken backend cannot flood the log. */
 void host_broken(struct nxl_instance *instance, uint64_t op_id, const char *what)
 {
-    uint32_t count = atomic_fetch_add_explicit(&instance->shared.broken, 1, memory_order_relaxed) + 1;
+    uint32_t count =
+        atomic_fetch_add_explicit(&instance->shared.broken, 1, memory_order_relaxed) + 1;
 
     if (instance->shared.broken_metric != NULL)
         nxl_metric_add(instance->shared.broken_metric, 1);
     if ((count & (count - 1)) == 0)
-        nxl_error("host", "event=\"backend broke a promise, ignoring the call\" backend=%s op=%llu what=%s times=%u",
+        nxl_error("host",
+                  "event=\"backend broke a promise, ignoring the call\" backend=%s op=%llu what=%s "
+                  "times=%u",
                   nxl_quote(instance->name), (unsigned long long)op_id, nxl_quote(what), count);
 }
 
 /* Sets one bit of the operation's word, once, and only while the operation lives. */
-static struct host_slot *slot_mark(struct nxl_instance *instance, uint64_t op_id, uint64_t bit, const char *twice,
-                                   const char *unknown)
+static struct host_slot *slot_mark(struct nxl_instance *instance, uint64_t op_id, uint64_t bit,
+                                   const char *twice, const char *unknown)
 {
     struct host_slot *slot = host_slot_of(instance, op_id);
     uint64_t serial = op_id >> HOST_SLOT_BITS;
@@ -78,8 +81,8 @@ static struct host_slot *slot_mark(struct nxl_instance *instance, uint64_t op_id
             host_broken(instance, op_id, twice);
             return NULL;
         }
-    } while (!atomic_compare_exchange_weak_explicit(&slot->word, &word, word | bit, memory_order_acq_rel,
-                                                    memory_order_acquire));
+    } while (!atomic_compare_exchange_weak_explicit(&slot->word, &word, word | bit,
+                                                    memory_order_acq_rel, memory_order_acquire));
     return slot;
 }
 
@@ -132,7 +135,9 @@ static void host_disconnected(struct nxl_host *host, struct nxl_backend_conn *co
 static void host_log(struct nxl_host *host, int level, const char *text)
 {
     struct nxl_instance *instance = nxl_container_of(host, struct nxl_instance, host);
-    enum nxl_log_level to = level <= 0 ? NXL_LOG_ERROR : level >= 3 ? NXL_LOG_DEBUG : (enum nxl_log_level)level;
+    enum nxl_log_level to = level <= 0   ? NXL_LOG_ERROR
+                            : level >= 3 ? NXL_LOG_DEBUG
+                                         : (enum nxl_log_level)level;
 
     NXL_LOG(to, "backend", "backend=%s text=%s", nxl_quote(instance->name), nxl_quote(text));
 }
@@ -183,7 +188,8 @@ static void queue_take(struct host_queue *queue)
 
 static int queue_empty(struct host_queue *queue)
 {
-    return queue->first == NULL && atomic_load_explicit(&queue->pushed, memory_order_seq_cst) == NULL;
+    return queue->first == NULL &&
+           atomic_load_explicit(&queue->pushed, memory_order_seq_cst) == NULL;
 }
 
 static void slot_quiet(struct nxl_instance *instance, struct host_slot *slot)
@@ -263,7 +269,8 @@ static void deliver(struct host_node *node)
         break;
     case HOST_READY:
         atomic_store_explicit(&instance->shared.ready_queued, 0, memory_order_release);
-        if (instance->hosts->ops != NULL && instance->hosts->ops->ready != NULL && !instance->loop.closing)
+        if (instance->hosts->ops != NULL && instance->hosts->ops->ready != NULL &&
+            !instance->loop.closing)
             instance->hosts->ops->ready(instance->hosts->arg, instance);
         break;
     case HOST_DISCONNECTED:
@@ -347,7 +354,8 @@ int nxl_hosts_poll(struct nxl_hosts *hosts)
 int nxl_hosts_park(struct nxl_hosts *hosts)
 {
     atomic_store_explicit(&hosts->shared.parked, 1, memory_order_seq_cst);
-    if (queue_empty(&hosts->shared.queue) && backends_progress(hosts) == 0 && queue_empty(&hosts->shared.queue)) {
+    if (queue_empty(&hosts->shared.queue) && backends_progress(hosts) == 0 &&
+        queue_empty(&hosts->shared.queue)) {
         if (hosts->guarding)
             nxl_timer_stop(hosts->guard);
         hosts->guarding = 0;
@@ -416,6 +424,16 @@ void host_conn_forget(struct nxl_instance *instance, struct nxl_backend_conn *co
         struct host_conn *known = *link;
 
         *link = known->next;
+        free(known);
+    }
+}
+
+void host_conns_fini(struct nxl_instance *instance)
+{
+    while (instance->loop.conns != NULL) {
+        struct host_conn *known = instance->loop.conns;
+
+        instance->loop.conns = known->next;
         free(known);
     }
 }

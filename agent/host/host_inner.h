@@ -69,8 +69,8 @@ struct nxl_instance {
     char name[HOST_INSTANCE_NAME_MAX + 1];
     struct {
         struct host_slot *free;
-        uint32_t slots, inflight; /* made; used and not quiet */
-        struct host_conn *conns;  /* alive, so that news of dead ones is dropped */
+        uint32_t slots, inflight;   /* made; used and not quiet */
+        struct host_conn *conns;    /* alive, so that news of dead ones is dropped */
         struct nxl_config *lent[4]; /* during open() */
         uint32_t lent_count;
         int starved, closing;
@@ -114,11 +114,12 @@ struct nxl_hosts {
 };
 
 /* registry.c: finds and checks a backend's table. */
-NXL_MUST_USE enum nxl_code host_table_find(const struct nxl_backend_ops *const *statics, const char *plugin_dir,
-                                           const char *name, const struct nxl_backend_ops **ret,
-                                           struct nxl_err *err);
+NXL_MUST_USE enum nxl_code host_table_find(const struct nxl_backend_ops *const *statics,
+                                           const char *plugin_dir, const char *name,
+                                           const struct nxl_backend_ops **ret, struct nxl_err *err);
 /* Capabilities are a promise: compares them with the wired operations. */
-NXL_MUST_USE enum nxl_code host_caps_check(const struct nxl_backend_ops *ops, const struct nxl_backend_caps *caps,
+NXL_MUST_USE enum nxl_code host_caps_check(const struct nxl_backend_ops *ops,
+                                           const struct nxl_backend_caps *caps,
                                            struct nxl_err *err);
 int host_name_ok(const char *name);
 
@@ -140,13 +141,15 @@ void host_kick(struct nxl_hosts *hosts);            /* loop thread: there is wor
 void host_on_wake(void *arg);                       /* the waker's and the guard's callbacks */
 void host_on_guard(void *arg);
 void host_conn_forget(struct nxl_instance *instance, struct nxl_backend_conn *conn);
+void host_conns_fini(struct nxl_instance *instance);
 void host_conn_add(struct nxl_instance *instance, struct nxl_backend_conn *conn);
 /* A promise of the contract was broken: one log line now and then, and a counter. Any thread. */
 void host_broken(struct nxl_instance *instance, uint64_t op_id, const char *what);
 
 /* instance.c */
 void host_instance_metrics(struct nxl_instance *instance);
-void host_instance_ended(struct nxl_instance *instance, const struct host_slot *slot, const struct nxl_outcome *outcome);
+void host_instance_ended(struct nxl_instance *instance, const struct host_slot *slot,
+                         const struct nxl_outcome *outcome);
 void host_inflight_show(struct nxl_instance *instance);
 
 #endif

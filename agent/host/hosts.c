@@ -23,14 +23,16 @@ struct wrapper_config {
 
 static const char *wrapper_text(const struct nxl_config *config, const char *key)
 {
-    const struct wrapper_config *wrapper = nxl_container_of(config, const struct wrapper_config, config);
+    const struct wrapper_config *wrapper =
+        nxl_container_of(config, const struct wrapper_config, config);
 
     return strcmp(key, "inner") == 0 ? wrapper->inner : wrapper->base->text(wrapper->base, key);
 }
 
 static int64_t wrapper_number(const struct nxl_config *config, const char *key)
 {
-    const struct wrapper_config *wrapper = nxl_container_of(config, const struct wrapper_config, config);
+    const struct wrapper_config *wrapper =
+        nxl_container_of(config, const struct wrapper_config, config);
 
     return wrapper->base->number(wrapper->base, key);
 }
@@ -44,7 +46,8 @@ static struct nxl_config *config_lend(struct nxl_instance *instance, const char 
     return config;
 }
 
-static enum nxl_code host_find(struct nxl_host *host, const char *name, const struct nxl_backend_ops **ret_ops,
+static enum nxl_code host_find(struct nxl_host *host, const char *name,
+                               const struct nxl_backend_ops **ret_ops,
                                const struct nxl_config **ret_config, struct nxl_err *err)
 {
     struct nxl_instance *instance = nxl_container_of(host, struct nxl_instance, host);
@@ -52,7 +55,8 @@ static enum nxl_code host_find(struct nxl_host *host, const char *name, const st
     enum nxl_code code;
 
     if (instance->loop.lent_count == NXL_COUNT_OF(instance->loop.lent) || instance->backend != NULL)
-        return nxl_err_set(err, NXL_NOT_ALLOWED, 0, "another backend is found inside open() only, and one at most");
+        return nxl_err_set(err, NXL_NOT_ALLOWED, 0,
+                           "another backend is found inside open() only, and one at most");
     code = host_table_find(hosts->statics, hosts->plugin_dir, name, ret_ops, err);
     if (code == NXL_OK)
         *ret_config = config_lend(instance, name);
@@ -64,31 +68,38 @@ static void refuse(struct nxl_hosts *hosts, const char *name, const struct nxl_e
     char quoted[2 * HOST_INSTANCE_NAME_MAX + 2], labels[96];
     struct host_refusal *refusal;
 
-    nxl_warn("host", "event=\"backend refused\" backend=%s reason=%s", nxl_quote(name), nxl_quote(err->text));
+    nxl_warn("host", "event=\"backend refused\" backend=%s reason=%s", nxl_quote(name),
+             nxl_quote(err->text));
     if (hosts->metrics != NULL) {
-        snprintf(labels, sizeof(labels), "backend=\"%s\"", nxl_metric_label(quoted, sizeof(quoted), name));
-        nxl_metric_add(nxl_metric_open(hosts->metrics, NXL_METRIC_COUNTER, "nixlet_backend_refused_total",
-                                       "Backends that were enabled and not opened", labels), 1);
+        snprintf(labels, sizeof(labels), "backend=\"%s\"",
+                 nxl_metric_label(quoted, sizeof(quoted), name));
+        nxl_metric_add(nxl_metric_open(hosts->metrics, NXL_METRIC_COUNTER,
+                                       "nixlet_backend_refused_total",
+                                       "Backends that were enabled and not opened", labels),
+                       1);
     }
     if (hosts->refused_count == HOST_REFUSED_MAX)
         return;
     refusal = &hosts->refused[hosts->refused_count++];
-    (void)nxl_copy_text(refusal->name, sizeof(refusal->name), name); /* cut names are still a hint */
+    (void)nxl_copy_text(refusal->name, sizeof(refusal->name),
+                        name); /* cut names are still a hint */
     (void)nxl_copy_text(refusal->reason, sizeof(refusal->reason), err->text);
 }
 
 static void instance_free(struct nxl_instance *instance)
 {
     host_slots_fini(instance);
+    host_conns_fini(instance);
     for (uint32_t i = 0; i < instance->loop.lent_count; i++)
         free(instance->loop.lent[i]);
     free(instance);
 }
 
-static enum nxl_code instance_open_backend(struct nxl_instance *instance, const char *backend, const char *inner,
-                                           struct nxl_err *err)
+static enum nxl_code instance_open_backend(struct nxl_instance *instance, const char *backend,
+                                           const char *inner, struct nxl_err *err)
 {
-    struct wrapper_config wrapper = {{sizeof(wrapper.config), wrapper_text, wrapper_number}, NULL, ""};
+    struct wrapper_config wrapper = {
+        {sizeof(wrapper.config), wrapper_text, wrapper_number}, NULL, ""};
     const struct nxl_config *config = config_lend(instance, backend);
     struct nxl_backend *opened = NULL;
     enum nxl_code code;
@@ -103,7 +114,8 @@ static enum nxl_code instance_open_backend(struct nxl_instance *instance, const 
         free(instance->loop.lent[instance->loop.lent_count - 1]);
     if (code != NXL_OK)
         return code == NXL_AGAIN || code == NXL_IN_PROG
-                   ? nxl_err_set(err, NXL_BACKEND, 0, "its open() answered '%s'", nxl_code_word(code))
+                   ? nxl_err_set(err, NXL_BACKEND, 0, "its open() answered '%s'",
+                                 nxl_code_word(code))
                    : code;
     if (opened == NULL)
         return nxl_err_set(err, NXL_BACKEND, 0, "its open() succeeded without a backend");
@@ -127,8 +139,8 @@ static int is_wrapper(const struct nxl_backend_ops *ops)
     return 0;
 }
 
-static enum nxl_code instance_open(struct nxl_hosts *hosts, const char *name, struct nxl_instance **ret,
-                                   struct nxl_err *err)
+static enum nxl_code instance_open(struct nxl_hosts *hosts, const char *name,
+                                   struct nxl_instance **ret, struct nxl_err *err)
 {
     char backend[HOST_INSTANCE_NAME_MAX + 1];
     struct nxl_instance *instance;
@@ -136,7 +148,8 @@ static enum nxl_code instance_open(struct nxl_hosts *hosts, const char *name, st
     char *inner;
 
     if (nxl_copy_text(backend, sizeof(backend), name) != 0)
-        return nxl_err_set(err, NXL_CONFIG, 0, "the name is longer than %u bytes", HOST_INSTANCE_NAME_MAX);
+        return nxl_err_set(err, NXL_CONFIG, 0, "the name is longer than %u bytes",
+                           HOST_INSTANCE_NAME_MAX);
     inner = strchr(backend, ':');
     if (inner != NULL)
         *inner++ = '\0';
@@ -172,7 +185,8 @@ static void enabled_open(struct nxl_hosts *hosts, char *enabled)
 {
     char *rest = NULL;
 
-    for (char *name = strtok_r(enabled, ", \t", &rest); name != NULL; name = strtok_r(NULL, ", \t", &rest)) {
+    for (char *name = strtok_r(enabled, ", \t", &rest); name != NULL;
+         name = strtok_r(NULL, ", \t", &rest)) {
         struct nxl_instance *instance;
         struct nxl_err err = {0};
 
@@ -186,13 +200,16 @@ static void enabled_open(struct nxl_hosts *hosts, char *enabled)
     }
 }
 
-enum nxl_code nxl_hosts_open(const struct nxl_hosts_options *options, struct nxl_hosts **ret, struct nxl_err *err)
+enum nxl_code nxl_hosts_open(const struct nxl_hosts_options *options, struct nxl_hosts **ret,
+                             struct nxl_err *err)
 {
-    NXL_CLEANUP(nxl_freep) char *enabled = nxl_strdup(options->enabled != NULL ? options->enabled : "");
+    NXL_CLEANUP(nxl_freep)
+    char *enabled = nxl_strdup(options->enabled != NULL ? options->enabled : "");
     struct nxl_hosts *hosts;
 
     if (strlen(enabled) > ENABLED_MAX)
-        return nxl_err_set(err, NXL_CONFIG, 0, "the list of backends is longer than %u bytes", ENABLED_MAX);
+        return nxl_err_set(err, NXL_CONFIG, 0, "the list of backends is longer than %u bytes",
+                           ENABLED_MAX);
     hosts = nxl_new0(sizeof(*hosts));
     hosts->loop = options->loop;
     hosts->metrics = options->metrics;
@@ -257,7 +274,8 @@ struct nxl_instance *nxl_hosts_find(struct nxl_hosts *hosts, const char *name)
     return NULL;
 }
 
-const char *nxl_hosts_refused(const struct nxl_hosts *hosts, uint32_t index, const char **ret_reason)
+const char *nxl_hosts_refused(const struct nxl_hosts *hosts, uint32_t index,
+                              const char **ret_reason)
 {
     if (index >= hosts->refused_count)
         return NULL;

@@ -41,7 +41,8 @@ struct host_slot *host_slot_take(struct nxl_instance *instance)
     slot->loop.state = SLOT_RUNNING;
     slot->loop.seen = 0;
     slot->loop.id = ++instance->hosts->serial << HOST_SLOT_BITS | slot->loop.index;
-    atomic_store_explicit(&slot->word, (slot->loop.id >> HOST_SLOT_BITS) << 2, memory_order_release);
+    atomic_store_explicit(&slot->word, (slot->loop.id >> HOST_SLOT_BITS) << 2,
+                          memory_order_release);
     return slot;
 }
 
@@ -52,7 +53,8 @@ void host_slot_settle(struct nxl_instance *instance, struct host_slot *slot)
     NXL_ASSERT(slot->loop.state != SLOT_FREE);
     slot->loop.state = SLOT_OVER;
     /* In one step: from here on a call for this operation finds nobody. */
-    if (!atomic_compare_exchange_strong_explicit(&slot->word, &word, 0, memory_order_acq_rel, memory_order_acquire))
+    if (!atomic_compare_exchange_strong_explicit(&slot->word, &word, 0, memory_order_acq_rel,
+                                                 memory_order_acquire))
         return;
     slot->loop.state = SLOT_FREE;
     slot->loop.next_free = instance->loop.free;
@@ -64,8 +66,8 @@ void host_slot_settle(struct nxl_instance *instance, struct host_slot *slot)
 struct host_slot *host_slot_of(struct nxl_instance *instance, uint64_t op_id)
 {
     uint32_t index = (uint32_t)(op_id & ((1u << HOST_SLOT_BITS) - 1));
-    struct host_slot *slots =
-        atomic_load_explicit(&instance->shared.chunks[index / HOST_CHUNK_SLOTS], memory_order_acquire);
+    struct host_slot *slots = atomic_load_explicit(
+        &instance->shared.chunks[index / HOST_CHUNK_SLOTS], memory_order_acquire);
 
     return slots != NULL ? &slots[index % HOST_CHUNK_SLOTS] : NULL;
 }
@@ -81,7 +83,8 @@ void host_slots_abandon(struct nxl_instance *instance)
         if (state == SLOT_FREE)
             continue;
         host_broken(instance, slot->loop.id, "closed without ending an operation");
-        snprintf(outcome.text, sizeof(outcome.text), "backend '%s' closed without ending it", instance->name);
+        snprintf(outcome.text, sizeof(outcome.text), "backend '%s' closed without ending it",
+                 instance->name);
         if (state == SLOT_RUNNING)
             host_instance_ended(instance, slot, &outcome);
         host_slot_settle(instance, slot);

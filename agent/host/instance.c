@@ -18,17 +18,22 @@ void host_instance_metrics(struct nxl_instance *instance)
 
     if (metrics == NULL)
         return;
-    snprintf(labels, sizeof(labels), "backend=\"%s\"", nxl_metric_label(quoted, sizeof(quoted), instance->name));
-    instance->loop.bytes = nxl_metric_open(metrics, NXL_METRIC_COUNTER, "nixlet_backend_bytes_total",
-                                           "Bytes that operations moved for sure", labels);
-    instance->loop.again = nxl_metric_open(metrics, NXL_METRIC_COUNTER, "nixlet_backend_again_total",
-                                           "Submits that were held back by a full backend", labels);
-    instance->loop.cancels = nxl_metric_open(metrics, NXL_METRIC_COUNTER, "nixlet_backend_cancels_total",
-                                             "Operations that were asked to end early", labels);
+    snprintf(labels, sizeof(labels), "backend=\"%s\"",
+             nxl_metric_label(quoted, sizeof(quoted), instance->name));
+    instance->loop.bytes =
+        nxl_metric_open(metrics, NXL_METRIC_COUNTER, "nixlet_backend_bytes_total",
+                        "Bytes that operations moved for sure", labels);
+    instance->loop.again =
+        nxl_metric_open(metrics, NXL_METRIC_COUNTER, "nixlet_backend_again_total",
+                        "Submits that were held back by a full backend", labels);
+    instance->loop.cancels =
+        nxl_metric_open(metrics, NXL_METRIC_COUNTER, "nixlet_backend_cancels_total",
+                        "Operations that were asked to end early", labels);
     instance->loop.gauge = nxl_metric_open(metrics, NXL_METRIC_GAUGE, "nixlet_backend_inflight",
                                            "Operations that are running or not quiet yet", labels);
-    instance->loop.time_us = nxl_metric_open(metrics, NXL_METRIC_HISTOGRAM, "nixlet_backend_op_microseconds",
-                                             "Time from submit to the delivered outcome", labels);
+    instance->loop.time_us =
+        nxl_metric_open(metrics, NXL_METRIC_HISTOGRAM, "nixlet_backend_op_microseconds",
+                        "Time from submit to the delivered outcome", labels);
     instance->shared.broken_metric =
         nxl_metric_open(metrics, NXL_METRIC_COUNTER, "nixlet_backend_broken_promises_total",
                         "Calls of a backend that break the contract; they are ignored", labels);
@@ -42,9 +47,9 @@ static struct nxl_metric *ended_metric(struct nxl_instance *instance, int code)
     if (instance->loop.ended[index] == NULL) {
         snprintf(labels, sizeof(labels), "backend=\"%s\",code=\"%s\"",
                  nxl_metric_label(quoted, sizeof(quoted), instance->name), nxl_code_word(code));
-        instance->loop.ended[index] = nxl_metric_open(instance->hosts->metrics, NXL_METRIC_COUNTER,
-                                                      "nixlet_backend_ops_total", "Operations that ended, by code",
-                                                      labels);
+        instance->loop.ended[index] =
+            nxl_metric_open(instance->hosts->metrics, NXL_METRIC_COUNTER,
+                            "nixlet_backend_ops_total", "Operations that ended, by code", labels);
     }
     return instance->loop.ended[index];
 }
@@ -55,7 +60,8 @@ void host_inflight_show(struct nxl_instance *instance)
         nxl_metric_set(instance->loop.gauge, instance->loop.inflight);
 }
 
-void host_instance_ended(struct nxl_instance *instance, const struct host_slot *slot, const struct nxl_outcome *outcome)
+void host_instance_ended(struct nxl_instance *instance, const struct host_slot *slot,
+                         const struct nxl_outcome *outcome)
 {
     if (instance->hosts->metrics == NULL)
         return;
@@ -90,22 +96,25 @@ uint32_t nxl_instance_inflight(const struct nxl_instance *instance)
 }
 
 /* For every call but submit: puts the backend's name in front, and lets no half answer through. */
-static enum nxl_code answer(struct nxl_instance *instance, enum nxl_code code, int complete, const char *what,
-                            struct nxl_err *err)
+static enum nxl_code answer(struct nxl_instance *instance, enum nxl_code code, int complete,
+                            const char *what, struct nxl_err *err)
 {
     if (code == NXL_OK && complete)
         return NXL_OK;
     if (code == NXL_OK)
         code = nxl_err_set(err, NXL_BACKEND, 0, "it answered success without a result");
     else if (code > 0)
-        code = nxl_err_set(err, NXL_BACKEND, 0, "it answered '%s', which is no answer here", nxl_code_word(code));
+        code = nxl_err_set(err, NXL_BACKEND, 0, "it answered '%s', which is no answer here",
+                           nxl_code_word(code));
     return nxl_err_wrap(err, code, "backend '%s': %s", instance->name, what);
 }
 
-static enum nxl_code usable(struct nxl_instance *instance, int wired, const char *what, struct nxl_err *err)
+static enum nxl_code usable(struct nxl_instance *instance, int wired, const char *what,
+                            struct nxl_err *err)
 {
     if (instance->loop.closing)
-        return nxl_err_set(err, NXL_NOT_ALLOWED, 0, "backend '%s': %s: it is being closed", instance->name, what);
+        return nxl_err_set(err, NXL_NOT_ALLOWED, 0, "backend '%s': %s: it is being closed",
+                           instance->name, what);
     if (!wired)
         return nxl_err_set(err, NXL_NOT_SUPPORTED, 0, "backend '%s': %s: it has no such operation",
                            instance->name, what);
@@ -120,9 +129,11 @@ enum nxl_code nxl_instance_register(struct nxl_instance *instance, const struct 
 
     if (code != NXL_OK)
         return code;
-    if (memory->kind < 0 || memory->kind >= NXL_MEM_KINDS || !(instance->caps.mem_kinds & 1u << memory->kind))
-        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0, "backend '%s': register: it takes no memory of kind %d",
-                           instance->name, memory->kind);
+    if (memory->kind < 0 || memory->kind >= NXL_MEM_KINDS ||
+        !(instance->caps.mem_kinds & 1u << memory->kind))
+        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0,
+                           "backend '%s': register: it takes no memory of kind %d", instance->name,
+                           memory->kind);
     code = instance->ops->register_mem(instance->backend, memory, &mem, err);
     code = answer(instance, code, mem != NULL, "register", err);
     if (code == NXL_OK)
@@ -130,13 +141,16 @@ enum nxl_code nxl_instance_register(struct nxl_instance *instance, const struct 
     return code;
 }
 
-enum nxl_code nxl_instance_deregister(struct nxl_instance *instance, struct nxl_backend_mem *mem, struct nxl_err *err)
+enum nxl_code nxl_instance_deregister(struct nxl_instance *instance, struct nxl_backend_mem *mem,
+                                      struct nxl_err *err)
 {
     NXL_ASSERT(mem != NULL);
-    return answer(instance, instance->ops->deregister_mem(instance->backend, mem, err), 1, "deregister", err);
+    return answer(instance, instance->ops->deregister_mem(instance->backend, mem, err), 1,
+                  "deregister", err);
 }
 
-enum nxl_code nxl_instance_address(struct nxl_instance *instance, struct nxl_view *ret, struct nxl_err *err)
+enum nxl_code nxl_instance_address(struct nxl_instance *instance, struct nxl_view *ret,
+                                   struct nxl_err *err)
 {
     struct nxl_view view = {NULL, 0};
     enum nxl_code code = usable(instance, NXL_BACKEND_HAS(instance->ops, address), "address", err);
@@ -144,15 +158,16 @@ enum nxl_code nxl_instance_address(struct nxl_instance *instance, struct nxl_vie
     if (code != NXL_OK)
         return code;
     code = instance->ops->address(instance->backend, &view, err);
-    code = answer(instance, code, view.data != NULL && view.size > 0 && view.size <= NXL_BACKEND_ADDRESS_MAX,
+    code = answer(instance, code,
+                  view.data != NULL && view.size > 0 && view.size <= NXL_BACKEND_ADDRESS_MAX,
                   "address", err);
     if (code == NXL_OK)
         *ret = view;
     return code;
 }
 
-enum nxl_code nxl_instance_connect(struct nxl_instance *instance, struct nxl_view address, struct nxl_backend_conn **ret,
-                                   struct nxl_err *err)
+enum nxl_code nxl_instance_connect(struct nxl_instance *instance, struct nxl_view address,
+                                   struct nxl_backend_conn **ret, struct nxl_err *err)
 {
     struct nxl_backend_conn *conn = NULL;
     enum nxl_code code = usable(instance, NXL_BACKEND_HAS(instance->ops, connect), "connect", err);
@@ -160,7 +175,8 @@ enum nxl_code nxl_instance_connect(struct nxl_instance *instance, struct nxl_vie
     if (code != NXL_OK)
         return code;
     if (address.data == NULL || address.size == 0 || address.size > NXL_BACKEND_ADDRESS_MAX)
-        return nxl_err_set(err, NXL_MISMATCH, 0, "backend '%s': connect: an address of %zu bytes, not 1 to %d",
+        return nxl_err_set(err, NXL_MISMATCH, 0,
+                           "backend '%s': connect: an address of %zu bytes, not 1 to %d",
                            instance->name, address.size, NXL_BACKEND_ADDRESS_MAX);
     code = instance->ops->connect(instance->backend, address, &conn, err);
     code = answer(instance, code, conn != NULL, "connect", err);
@@ -180,11 +196,12 @@ void nxl_instance_disconnect(struct nxl_instance *instance, struct nxl_backend_c
     host_conn_forget(instance, conn);
 }
 
-enum nxl_code nxl_instance_export(struct nxl_instance *instance, struct nxl_backend_mem *mem, void *buf, size_t *ret_size,
-                                  struct nxl_err *err)
+enum nxl_code nxl_instance_export(struct nxl_instance *instance, struct nxl_backend_mem *mem,
+                                  void *buf, size_t *ret_size, struct nxl_err *err)
 {
     size_t size = 0;
-    enum nxl_code code = usable(instance, NXL_BACKEND_HAS(instance->ops, export_key), "export", err);
+    enum nxl_code code =
+        usable(instance, NXL_BACKEND_HAS(instance->ops, export_key), "export", err);
 
     if (code != NXL_OK)
         return code;
@@ -195,17 +212,20 @@ enum nxl_code nxl_instance_export(struct nxl_instance *instance, struct nxl_back
     return code;
 }
 
-enum nxl_code nxl_instance_import(struct nxl_instance *instance, struct nxl_backend_conn *conn, struct nxl_view key,
-                                  struct nxl_backend_remote **ret, struct nxl_err *err)
+enum nxl_code nxl_instance_import(struct nxl_instance *instance, struct nxl_backend_conn *conn,
+                                  struct nxl_view key, struct nxl_backend_remote **ret,
+                                  struct nxl_err *err)
 {
     struct nxl_backend_remote *remote = NULL;
-    enum nxl_code code = usable(instance, NXL_BACKEND_HAS(instance->ops, import_key), "import", err);
+    enum nxl_code code =
+        usable(instance, NXL_BACKEND_HAS(instance->ops, import_key), "import", err);
 
     if (code != NXL_OK)
         return code;
     if (key.data == NULL || key.size == 0 || key.size > NXL_BACKEND_KEY_MAX)
-        return nxl_err_set(err, NXL_MISMATCH, 0, "backend '%s': import: a key of %zu bytes, not 1 to %d",
-                           instance->name, key.size, NXL_BACKEND_KEY_MAX);
+        return nxl_err_set(err, NXL_MISMATCH, 0,
+                           "backend '%s': import: a key of %zu bytes, not 1 to %d", instance->name,
+                           key.size, NXL_BACKEND_KEY_MAX);
     code = instance->ops->import_key(instance->backend, conn, key, &remote, err);
     code = answer(instance, code, remote != NULL, "import", err);
     if (code == NXL_OK)
@@ -220,28 +240,32 @@ void nxl_instance_forget(struct nxl_instance *instance, struct nxl_backend_remot
 }
 
 /* The planner keeps to the capabilities; this is what it would cost to trust that. */
-static enum nxl_code op_check(const struct nxl_instance *instance, const struct nxl_op *op, struct nxl_err *err)
+static enum nxl_code op_check(const struct nxl_instance *instance, const struct nxl_op *op,
+                              struct nxl_err *err)
 {
     const struct nxl_backend_caps *caps = &instance->caps;
     uint32_t need = op->conn != NULL ? NXL_CAP_REMOTE : NXL_CAP_LOCAL;
 
     if (op->kind != NXL_READ && op->kind != NXL_WRITE)
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "backend '%s': operation of kind %d", instance->name, op->kind);
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "backend '%s': operation of kind %d",
+                           instance->name, op->kind);
     if (!(caps->flags & need))
-        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0, "backend '%s' does not move %s", instance->name,
+        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0, "backend '%s' does not move %s",
+                           instance->name,
                            op->conn != NULL ? "to other agents" : "inside one agent");
     if (caps->pieces_max != 0 && op->piece_count > caps->pieces_max)
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "backend '%s': %u pieces, it takes %u", instance->name,
-                           op->piece_count, caps->pieces_max);
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "backend '%s': %u pieces, it takes %u",
+                           instance->name, op->piece_count, caps->pieces_max);
     if (op->piece_count == 0 || op->pieces == NULL || op->locals == NULL ||
         (op->conn != NULL ? (const void *)op->remotes : (const void *)op->peers) == NULL)
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "backend '%s': an operation without pieces or regions",
-                           instance->name);
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0,
+                           "backend '%s': an operation without pieces or regions", instance->name);
     return NXL_OK;
 }
 
-enum nxl_code nxl_instance_submit(struct nxl_instance *instance, struct nxl_op *op, nxl_outcome_fn *on_outcome,
-                                  nxl_quiesced_fn *on_quiesced, void *arg, struct nxl_err *err)
+enum nxl_code nxl_instance_submit(struct nxl_instance *instance, struct nxl_op *op,
+                                  nxl_outcome_fn *on_outcome, nxl_quiesced_fn *on_quiesced,
+                                  void *arg, struct nxl_err *err)
 {
     enum nxl_code code = usable(instance, 1, "submit", err);
     struct host_slot *slot;
@@ -281,7 +305,8 @@ void nxl_instance_cancel(struct nxl_instance *instance, uint64_t op_id)
 {
     struct host_slot *slot = host_slot_of(instance, op_id);
 
-    if (slot == NULL || slot->loop.state != SLOT_RUNNING || slot->loop.id != op_id || instance->backend == NULL)
+    if (slot == NULL || slot->loop.state != SLOT_RUNNING || slot->loop.id != op_id ||
+        instance->backend == NULL)
         return;
     if (!(instance->caps.flags & NXL_CAP_CANCEL) || !NXL_BACKEND_HAS(instance->ops, cancel))
         return;

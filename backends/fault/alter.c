@@ -6,8 +6,8 @@
 #include <string.h>
 
 /* Appends what is left of a piece when bytes [at, at + len) of one row are taken out. */
-static uint32_t piece_cut(struct nxl_piece *to, const struct nxl_piece *piece, uint32_t row, uint64_t at,
-                          uint64_t len)
+static uint32_t piece_cut(struct nxl_piece *to, const struct nxl_piece *piece, uint32_t row,
+                          uint64_t at, uint64_t len)
 {
     struct nxl_piece part = *piece;
     uint32_t count = 0;
@@ -48,7 +48,8 @@ static struct nxl_piece row_of(const struct nxl_piece *piece, uint32_t row)
 }
 
 /* Replaces piece `index` of the record by its remains. */
-static void piece_replace(struct fault_op *record, uint32_t index, uint32_t row, uint64_t at, uint64_t len)
+static void piece_replace(struct fault_op *record, uint32_t index, uint32_t row, uint64_t at,
+                          uint64_t len)
 {
     struct nxl_piece parts[FAULT_PIECES_MORE];
     uint32_t count = piece_cut(parts, &record->pieces[index], row, at, len);
@@ -67,8 +68,8 @@ static unsigned char *byte_at(const struct nxl_backend_mem *mem, uint64_t offset
 
 /* The destination is ours to touch: the byte is turned afterwards. In a remote write it is not:
  * there a wrong byte of our own memory is sent in its place. */
-static void flip_prepare(struct nxl_backend *backend, struct fault_op *record, const struct nxl_op *op,
-                         uint32_t index, uint32_t row)
+static void flip_prepare(struct nxl_backend *backend, struct fault_op *record,
+                         const struct nxl_op *op, uint32_t index, uint32_t row)
 {
     struct nxl_piece part = row_of(&op->pieces[index], row);
     uint64_t at = fault_random(&backend->loop.random) % part.len;
@@ -103,19 +104,21 @@ static void flip_prepare(struct nxl_backend *backend, struct fault_op *record, c
 }
 
 /* At most one row is harmed. Pieces without bytes, or too many of them, are left alone. */
-static void rows_alter(struct nxl_backend *backend, struct fault_op *record, const struct nxl_op *op)
+static void rows_alter(struct nxl_backend *backend, struct fault_op *record,
+                       const struct nxl_op *op)
 {
     uint32_t index, row;
     const struct nxl_piece *piece;
 
     if (!(record->faults & (FAULT_SKIP | FAULT_LATE | FAULT_FLIP)))
         return;
-    if (op->piece_count == 0 ||
-        (backend->caps.pieces_max != 0 && op->piece_count + FAULT_PIECES_MORE > backend->caps.pieces_max))
+    if (op->piece_count == 0 || (backend->caps.pieces_max != 0 &&
+                                 op->piece_count + FAULT_PIECES_MORE > backend->caps.pieces_max))
         return;
     index = (uint32_t)(fault_random(&backend->loop.random) % op->piece_count);
     piece = &op->pieces[index];
-    if (piece->len == 0 || piece->count == 0 || piece->local >= op->local_count || piece->remote >= op->remote_count)
+    if (piece->len == 0 || piece->count == 0 || piece->local >= op->local_count ||
+        piece->remote >= op->remote_count)
         return;
     row = (uint32_t)(fault_random(&backend->loop.random) % piece->count);
     if (record->faults & FAULT_FLIP) {
@@ -143,7 +146,8 @@ struct fault_op *fault_op_new(struct nxl_backend *backend, const struct nxl_op *
     record->peers = calloc(op->remote_count + 1, sizeof(struct nxl_backend_mem *));
     record->remotes = calloc(op->remote_count + 1, sizeof(struct nxl_backend_remote *));
     record->pieces = calloc(op->piece_count + FAULT_PIECES_MORE, sizeof(*record->pieces));
-    if (record->locals == NULL || record->peers == NULL || record->remotes == NULL || record->pieces == NULL) {
+    if (record->locals == NULL || record->peers == NULL || record->remotes == NULL ||
+        record->pieces == NULL) {
         fault_op_free(record);
         return NULL;
     }

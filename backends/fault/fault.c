@@ -17,13 +17,20 @@ static const struct {
     const char *word;
     int code;
 } codes[] = {
-    {"backend", NXL_BACKEND},       {"invalid_param", NXL_INVALID_PARAM},
-    {"not_found", NXL_NOT_FOUND},   {"mismatch", NXL_MISMATCH},
-    {"not_allowed", NXL_NOT_ALLOWED}, {"unknown", NXL_UNKNOWN},
-    {"not_supported", NXL_NOT_SUPPORTED}, {"remote_disconnect", NXL_REMOTE_DISCONNECT},
-    {"canceled", NXL_CANCELED},     {"limit", NXL_LIMIT},
-    {"timeout", NXL_TIMEOUT},       {"io", NXL_IO},
-    {"memory_lost", NXL_MEMORY_LOST}, {"unreachable", NXL_UNREACHABLE},
+    {"backend", NXL_BACKEND},
+    {"invalid_param", NXL_INVALID_PARAM},
+    {"not_found", NXL_NOT_FOUND},
+    {"mismatch", NXL_MISMATCH},
+    {"not_allowed", NXL_NOT_ALLOWED},
+    {"unknown", NXL_UNKNOWN},
+    {"not_supported", NXL_NOT_SUPPORTED},
+    {"remote_disconnect", NXL_REMOTE_DISCONNECT},
+    {"canceled", NXL_CANCELED},
+    {"limit", NXL_LIMIT},
+    {"timeout", NXL_TIMEOUT},
+    {"io", NXL_IO},
+    {"memory_lost", NXL_MEMORY_LOST},
+    {"unreachable", NXL_UNREACHABLE},
 };
 
 const struct nxl_option fault_options[] = {
@@ -35,19 +42,22 @@ const struct nxl_option fault_options[] = {
     EVERY("again_every", "every n-th submit is answered with again; ready follows (1 counts as 2)"),
     EVERY("fail_every", "every n-th operation fails with fail_code"),
     {"fail_code", NXL_OPTION_ENUM, "backend", 0, 0,
-     "backend|invalid_param|not_found|mismatch|not_allowed|unknown|not_supported|remote_disconnect|canceled|"
+     "backend|invalid_param|not_found|mismatch|not_allowed|unknown|not_supported|remote_disconnect|"
+     "canceled|"
      "limit|timeout|io|memory_lost|unreachable",
      "what failing operations say"},
     {"fail_touched", NXL_OPTION_BOOL, "false", 0, 0, NULL,
      "failing operations are carried out before they fail, instead of never starting"},
-    EVERY("drop_every", "every n-th operation is carried out and its end is kept back until cancel or close"),
+    EVERY("drop_every",
+          "every n-th operation is carried out and its end is kept back until cancel or close"),
     EVERY("skip_every", "every n-th operation leaves out one row and reports success"),
     EVERY("flip_every", "every n-th operation delivers one wrong byte and reports success"),
     EVERY("late_every", "every n-th operation writes one row only after its end; see late_write"),
     {"late_write", NXL_OPTION_DURATION, "50ms", 0, 60000000000, NULL,
      "how long after its end such a row is written; its buffers are reported quiet after that"},
     EVERY("never_quiesce_every", "every n-th operation is not reported quiet before close"),
-    {"seed", NXL_OPTION_INT, "0", 0, INT32_MAX, NULL, "chooses rows, bytes and delays; shifts every n-th"},
+    {"seed", NXL_OPTION_INT, "0", 0, INT32_MAX, NULL,
+     "chooses rows, bytes and delays; shifts every n-th"},
     {NULL, NXL_OPTION_BOOL, NULL, 0, 0, NULL, NULL},
 };
 
@@ -94,21 +104,25 @@ void fault_options_read(struct nxl_backend *backend, const struct nxl_config *co
 
 static void inner_ready(struct nxl_host *host)
 {
-    struct nxl_backend *backend = (struct nxl_backend *)((char *)host - offsetof(struct nxl_backend, inner_host));
+    struct nxl_backend *backend =
+        (struct nxl_backend *)((char *)host - offsetof(struct nxl_backend, inner_host));
 
     backend->host->ready(backend->host);
 }
 
-static void inner_disconnected(struct nxl_host *host, struct nxl_backend_conn *conn, const char *why)
+static void inner_disconnected(struct nxl_host *host, struct nxl_backend_conn *conn,
+                               const char *why)
 {
-    struct nxl_backend *backend = (struct nxl_backend *)((char *)host - offsetof(struct nxl_backend, inner_host));
+    struct nxl_backend *backend =
+        (struct nxl_backend *)((char *)host - offsetof(struct nxl_backend, inner_host));
 
     backend->host->disconnected(backend->host, conn, why);
 }
 
 static void inner_log(struct nxl_host *host, int level, const char *text)
 {
-    struct nxl_backend *backend = (struct nxl_backend *)((char *)host - offsetof(struct nxl_backend, inner_host));
+    struct nxl_backend *backend =
+        (struct nxl_backend *)((char *)host - offsetof(struct nxl_backend, inner_host));
 
     backend->host->log(backend->host, level, text);
 }
@@ -120,7 +134,8 @@ static void running_cancel(struct nxl_backend *backend)
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < FAULT_BUCKETS && ids != NULL; i++)
-        for (struct fault_op *record = backend->locked.buckets[i]; record != NULL; record = record->bucket_next)
+        for (struct fault_op *record = backend->locked.buckets[i]; record != NULL;
+             record = record->bucket_next)
             if (record->state == FAULT_RUNNING)
                 ids[count++] = record->id;
     pthread_mutex_unlock(&backend->locked.lock);
@@ -143,7 +158,8 @@ static void operations_drain(struct nxl_backend *backend)
     pthread_mutex_lock(&backend->locked.lock);
     backend->locked.closing = 1;
     for (uint32_t i = 0; i < FAULT_BUCKETS; i++)
-        for (struct fault_op *record = backend->locked.buckets[i]; record != NULL; record = record->bucket_next) {
+        for (struct fault_op *record = backend->locked.buckets[i]; record != NULL;
+             record = record->bucket_next) {
             record->late_open = 0;
             if (record->state == FAULT_HELD)
                 fault_release(backend, record, NXL_CANCELED, "held back until close");
@@ -192,9 +208,11 @@ static void quiet_all(struct nxl_backend *backend)
             if (record->state == FAULT_ENDED)
                 fault_quiet(backend, record);
             else if (record->state == FAULT_RUNNING)
-                fault_release(backend, record, NXL_BACKEND, "the wrapped backend closed without ending it");
+                fault_release(backend, record, NXL_BACKEND,
+                              "the wrapped backend closed without ending it");
             else
-                pthread_cond_wait(&backend->locked.moved, &backend->locked.lock); /* the timer is at it */
+                pthread_cond_wait(&backend->locked.moved,
+                                  &backend->locked.lock); /* the timer is at it */
         }
     backend->locked.stop = 1;
     pthread_cond_broadcast(&backend->locked.moved);
@@ -210,7 +228,8 @@ static void fault_close(struct nxl_backend *backend)
 
         operations_drain(backend);
         if (backend->loop.scratch_mem != NULL && backend->locked.running == 0)
-            (void)backend->inner_ops->deregister_mem(backend->inner, backend->loop.scratch_mem, &err);
+            (void)backend->inner_ops->deregister_mem(backend->inner, backend->loop.scratch_mem,
+                                                     &err);
         backend->inner_ops->close(backend->inner);
     }
     if (backend->timer_made) {
@@ -257,9 +276,11 @@ static void scratch_register(struct nxl_backend *backend)
         return;
     backend->loop.scratch = aligned_alloc(4096, FAULT_SCRATCH_SIZE);
     memory.base = backend->loop.scratch;
-    if (memory.base == NULL || backend->inner_ops->register_mem(backend->inner, &memory, &backend->loop.scratch_mem,
-                                                                &err) != NXL_OK)
-        backend->host->log(backend->host, 1, "fault has no memory of its own: remote writes are not flipped");
+    if (memory.base == NULL ||
+        backend->inner_ops->register_mem(backend->inner, &memory, &backend->loop.scratch_mem,
+                                         &err) != NXL_OK)
+        backend->host->log(backend->host, 1,
+                           "fault has no memory of its own: remote writes are not flipped");
 }
 
 static enum nxl_code inner_open(struct nxl_backend *backend, const char *name, struct nxl_err *err)
@@ -269,8 +290,9 @@ static enum nxl_code inner_open(struct nxl_backend *backend, const char *name, s
     enum nxl_code code;
 
     if (name[0] == '\0')
-        return nxl_err_set(err, NXL_CONFIG, 0,
-                           "fault wraps nothing: name the instance fault:shm, or set backends.fault.inner");
+        return nxl_err_set(
+            err, NXL_CONFIG, 0,
+            "fault wraps nothing: name the instance fault:shm, or set backends.fault.inner");
     if (strcmp(name, "fault") == 0)
         return nxl_err_set(err, NXL_CONFIG, 0, "fault does not wrap itself");
     if (host->size < offsetof(struct nxl_host, find) + sizeof(host->find) || host->find == NULL)

@@ -42,8 +42,8 @@ struct fault_op {
     struct fault_op *bucket_next;
     struct fault_op *due_prev, *due_next; /* the timer's list, or the late list by due_next */
     uint64_t id, due_ns;
-    uint64_t bytes;    /* what the caller asked for */
-    struct nxl_op op;  /* what the wrapped backend is asked for; its arrays are ours */
+    uint64_t bytes;     /* what the caller asked for */
+    struct nxl_op op;   /* what the wrapped backend is asked for; its arrays are ours */
     struct nxl_op late; /* the row that follows after the end */
     struct nxl_piece late_piece;
     struct nxl_backend_mem **locals, **peers;
@@ -65,7 +65,8 @@ struct nxl_backend {
     struct nxl_backend_caps caps; /* of the wrapped one */
     struct {
         uint64_t delay_ns, reorder_ns, late_ns, seed;
-        uint64_t again_every, fail_every, drop_every, skip_every, flip_every, late_every, never_quiesce_every;
+        uint64_t again_every, fail_every, drop_every, skip_every, flip_every, late_every,
+            never_quiesce_every;
         int fail_code, fail_touched;
     } option;
     struct {
@@ -82,7 +83,7 @@ struct nxl_backend {
         struct fault_op *buckets[FAULT_BUCKETS];
         struct fault_op *due_first, *due_last; /* by time */
         struct fault_op *late_first;           /* for progress() to submit */
-        uint64_t ready_due_ns; /* 0: nobody waits */
+        uint64_t ready_due_ns;                 /* 0: nobody waits */
         uint64_t random;
         uint32_t running; /* operations in the hands of the wrapped backend, late ones too */
         uint32_t open;    /* records */
@@ -103,25 +104,29 @@ void fault_options_read(struct nxl_backend *backend, const struct nxl_config *co
 void fault_query(struct nxl_backend *backend, struct nxl_backend_caps *ret);
 enum nxl_code fault_register(struct nxl_backend *backend, const struct nxl_memory *memory,
                              struct nxl_backend_mem **ret, struct nxl_err *err);
-enum nxl_code fault_deregister(struct nxl_backend *backend, struct nxl_backend_mem *mem, struct nxl_err *err);
+enum nxl_code fault_deregister(struct nxl_backend *backend, struct nxl_backend_mem *mem,
+                               struct nxl_err *err);
 void fault_mem_free(struct nxl_backend_mem *mem);
 enum nxl_code fault_address(struct nxl_backend *backend, struct nxl_view *ret, struct nxl_err *err);
 enum nxl_code fault_connect(struct nxl_backend *backend, struct nxl_view address,
                             struct nxl_backend_conn **ret, struct nxl_err *err);
 void fault_disconnect(struct nxl_backend *backend, struct nxl_backend_conn *conn);
-enum nxl_code fault_export(struct nxl_backend *backend, struct nxl_backend_mem *mem, void *buf, size_t *ret_size,
+enum nxl_code fault_export(struct nxl_backend *backend, struct nxl_backend_mem *mem, void *buf,
+                           size_t *ret_size, struct nxl_err *err);
+enum nxl_code fault_import(struct nxl_backend *backend, struct nxl_backend_conn *conn,
+                           struct nxl_view key, struct nxl_backend_remote **ret,
                            struct nxl_err *err);
-enum nxl_code fault_import(struct nxl_backend *backend, struct nxl_backend_conn *conn, struct nxl_view key,
-                           struct nxl_backend_remote **ret, struct nxl_err *err);
 void fault_forget(struct nxl_backend *backend, struct nxl_backend_remote *remote);
 
 /* alter.c: the copy of an operation that the wrapped backend sees. Loop thread. */
-struct fault_op *fault_op_new(struct nxl_backend *backend, const struct nxl_op *op, unsigned faults);
+struct fault_op *fault_op_new(struct nxl_backend *backend, const struct nxl_op *op,
+                              unsigned faults);
 void fault_op_free(struct fault_op *record); /* accepts NULL */
 
 /* transfer.c */
 unsigned fault_choose(const struct nxl_backend *backend);
-enum nxl_code fault_submit(struct nxl_backend *backend, const struct nxl_op *op, struct nxl_err *err);
+enum nxl_code fault_submit(struct nxl_backend *backend, const struct nxl_op *op,
+                           struct nxl_err *err);
 void fault_cancel(struct nxl_backend *backend, uint64_t op_id);
 int fault_progress(struct nxl_backend *backend);
 void fault_inner_complete(struct nxl_host *host, const struct nxl_outcome *outcome);

@@ -96,7 +96,8 @@ static void submit_nothing(struct nxl_backend *backend, struct fault_op *record)
     pthread_mutex_unlock(&backend->locked.lock);
 }
 
-static enum nxl_code submit_inner(struct nxl_backend *backend, struct fault_op *record, struct nxl_err *err)
+static enum nxl_code submit_inner(struct nxl_backend *backend, struct fault_op *record,
+                                  struct nxl_err *err)
 {
     enum nxl_code code;
 
@@ -116,7 +117,8 @@ static enum nxl_code submit_inner(struct nxl_backend *backend, struct fault_op *
     return code;
 }
 
-enum nxl_code fault_submit(struct nxl_backend *backend, const struct nxl_op *op, struct nxl_err *err)
+enum nxl_code fault_submit(struct nxl_backend *backend, const struct nxl_op *op,
+                           struct nxl_err *err)
 {
     uint64_t every = backend->option.again_every == 1 ? 2 : backend->option.again_every;
     struct fault_op *record;
@@ -159,7 +161,8 @@ void fault_cancel(struct nxl_backend *backend, uint64_t op_id)
     pthread_mutex_lock(&backend->locked.lock);
     record = fault_find(backend, op_id);
     if (record != NULL && record->state == FAULT_HELD) {
-        fault_release(backend, record, NXL_CANCELED, "carried out, and held back until it was cancelled");
+        fault_release(backend, record, NXL_CANCELED,
+                      "carried out, and held back until it was cancelled");
     } else if (record != NULL && record->state == FAULT_RUNNING) {
         record->canceled = 1;
         forward = 1;
@@ -170,7 +173,8 @@ void fault_cancel(struct nxl_backend *backend, uint64_t op_id)
 }
 
 /* With the lock: the wrapped backend is done with the operation itself. */
-static void inner_ended(struct nxl_backend *backend, struct fault_op *record, const struct nxl_outcome *outcome)
+static void inner_ended(struct nxl_backend *backend, struct fault_op *record,
+                        const struct nxl_outcome *outcome)
 {
     record->outcome = *outcome;
     record->outcome.size = sizeof(record->outcome);
@@ -187,7 +191,8 @@ static void inner_ended(struct nxl_backend *backend, struct fault_op *record, co
     if ((record->faults & FAULT_DROP) && !backend->locked.closing) {
         record->state = FAULT_HELD;
         if (record->canceled)
-            fault_release(backend, record, NXL_CANCELED, "carried out, and held back until it was cancelled");
+            fault_release(backend, record, NXL_CANCELED,
+                          "carried out, and held back until it was cancelled");
         return;
     }
     if (backend->option.delay_ns == 0 && backend->option.reorder_ns == 0)

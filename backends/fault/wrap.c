@@ -45,7 +45,8 @@ void fault_mem_free(struct nxl_backend_mem *mem)
     free(mem);
 }
 
-enum nxl_code fault_deregister(struct nxl_backend *backend, struct nxl_backend_mem *mem, struct nxl_err *err)
+enum nxl_code fault_deregister(struct nxl_backend *backend, struct nxl_backend_mem *mem,
+                               struct nxl_err *err)
 {
     enum nxl_code code = backend->inner_ops->deregister_mem(backend->inner, mem->inner, err);
 
@@ -57,7 +58,8 @@ enum nxl_code fault_deregister(struct nxl_backend *backend, struct nxl_backend_m
 enum nxl_code fault_address(struct nxl_backend *backend, struct nxl_view *ret, struct nxl_err *err)
 {
     if (!NXL_BACKEND_HAS(backend->inner_ops, address))
-        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0, "'%s' reaches no other agent", backend->inner_ops->name);
+        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0, "'%s' reaches no other agent",
+                           backend->inner_ops->name);
     return backend->inner_ops->address(backend->inner, ret, err);
 }
 
@@ -65,7 +67,8 @@ enum nxl_code fault_connect(struct nxl_backend *backend, struct nxl_view address
                             struct nxl_backend_conn **ret, struct nxl_err *err)
 {
     if (!NXL_BACKEND_HAS(backend->inner_ops, connect))
-        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0, "'%s' reaches no other agent", backend->inner_ops->name);
+        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0, "'%s' reaches no other agent",
+                           backend->inner_ops->name);
     return backend->inner_ops->connect(backend->inner, address, ret, err);
 }
 
@@ -86,7 +89,8 @@ void fault_disconnect(struct nxl_backend *backend, struct nxl_backend_conn *conn
         }
     }
     for (uint32_t i = 0; i < FAULT_BUCKETS; i++)
-        for (struct fault_op *record = backend->locked.buckets[i]; record != NULL; record = record->bucket_next) {
+        for (struct fault_op *record = backend->locked.buckets[i]; record != NULL;
+             record = record->bucket_next) {
             if (record->op.conn != conn)
                 continue;
             record->late_open = 0;
@@ -97,19 +101,22 @@ void fault_disconnect(struct nxl_backend *backend, struct nxl_backend_conn *conn
     backend->inner_ops->disconnect(backend->inner, conn);
 }
 
-enum nxl_code fault_export(struct nxl_backend *backend, struct nxl_backend_mem *mem, void *buf, size_t *ret_size,
-                           struct nxl_err *err)
+enum nxl_code fault_export(struct nxl_backend *backend, struct nxl_backend_mem *mem, void *buf,
+                           size_t *ret_size, struct nxl_err *err)
 {
     if (!NXL_BACKEND_HAS(backend->inner_ops, export_key))
-        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0, "'%s' has no region keys", backend->inner_ops->name);
+        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0, "'%s' has no region keys",
+                           backend->inner_ops->name);
     return backend->inner_ops->export_key(backend->inner, mem->inner, buf, ret_size, err);
 }
 
-enum nxl_code fault_import(struct nxl_backend *backend, struct nxl_backend_conn *conn, struct nxl_view key,
-                           struct nxl_backend_remote **ret, struct nxl_err *err)
+enum nxl_code fault_import(struct nxl_backend *backend, struct nxl_backend_conn *conn,
+                           struct nxl_view key, struct nxl_backend_remote **ret,
+                           struct nxl_err *err)
 {
     if (!NXL_BACKEND_HAS(backend->inner_ops, import_key))
-        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0, "'%s' has no region keys", backend->inner_ops->name);
+        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0, "'%s' has no region keys",
+                           backend->inner_ops->name);
     return backend->inner_ops->import_key(backend->inner, conn, key, ret, err);
 }
 

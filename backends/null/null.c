@@ -16,7 +16,7 @@ struct nxl_backend {
     struct nxl_host *host;
     struct null_entry *queue; /* ring of `room` entries */
     uint32_t room, head, count;
-    int starved; /* somebody was told NXL_AGAIN and waits for ready() */
+    int starved;                  /* somebody was told NXL_AGAIN and waits for ready() */
     struct nxl_backend_mem *mems; /* registered */
 };
 
@@ -26,7 +26,8 @@ struct nxl_backend_mem {
 };
 
 static const struct nxl_option null_options[] = {
-    {"queue", NXL_OPTION_INT, "1024", 1, NULL_QUEUE_MAX, NULL, "operations in flight before NXL_AGAIN"},
+    {"queue", NXL_OPTION_INT, "1024", 1, NULL_QUEUE_MAX, NULL,
+     "operations in flight before NXL_AGAIN"},
     {NULL, NXL_OPTION_BOOL, NULL, 0, 0, NULL, NULL},
 };
 
@@ -130,7 +131,8 @@ static enum nxl_code null_deregister(struct nxl_backend *backend, struct nxl_bac
     return NXL_OK;
 }
 
-static enum nxl_code null_submit(struct nxl_backend *backend, const struct nxl_op *op, struct nxl_err *err)
+static enum nxl_code null_submit(struct nxl_backend *backend, const struct nxl_op *op,
+                                 struct nxl_err *err)
 {
     (void)err; /* NXL_AGAIN carries no text: it is not an error */
     if (backend->count == backend->room) {

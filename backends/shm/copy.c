@@ -32,8 +32,8 @@ static struct shm_ends piece_ends(const struct nxl_op *op, const struct nxl_piec
     return (struct shm_ends){local, remote, piece->local_stride, piece->remote_stride};
 }
 
-static int rows_fit(const struct nxl_backend_mem *mem, uint64_t offset, uint64_t stride, uint64_t len,
-                    uint32_t count)
+static int rows_fit(const struct nxl_backend_mem *mem, uint64_t offset, uint64_t stride,
+                    uint64_t len, uint32_t count)
 {
     if (len > mem->size || offset > mem->size - len)
         return 0;
@@ -46,13 +46,13 @@ static int piece_check(struct shm_op *record, uint32_t index)
     const struct nxl_piece *piece = &op->pieces[index];
 
     if (piece->local >= op->local_count || piece->remote >= op->remote_count || piece->count == 0)
-        snprintf(record->text, sizeof(record->text), "piece %u names region %u of %u and %u of %u", index,
-                 piece->local, op->local_count, piece->remote, op->remote_count);
-    else if (!rows_fit(op->locals[piece->local], piece->local_offset, piece->local_stride, piece->len,
-                       piece->count))
+        snprintf(record->text, sizeof(record->text), "piece %u names region %u of %u and %u of %u",
+                 index, piece->local, op->local_count, piece->remote, op->remote_count);
+    else if (!rows_fit(op->locals[piece->local], piece->local_offset, piece->local_stride,
+                       piece->len, piece->count))
         snprintf(record->text, sizeof(record->text), "piece %u leaves its local region", index);
-    else if (!rows_fit(op->peers[piece->remote], piece->remote_offset, piece->remote_stride, piece->len,
-                       piece->count))
+    else if (!rows_fit(op->peers[piece->remote], piece->remote_offset, piece->remote_stride,
+                       piece->len, piece->count))
         snprintf(record->text, sizeof(record->text), "piece %u leaves its remote region", index);
     else
         return 0;
@@ -80,11 +80,10 @@ static int row_is_whole(const struct nxl_op *op, const struct nxl_piece *piece, 
     return overlap(ends.from + row * ends.from_stride, ends.to + row * ends.to_stride, piece->len);
 }
 
-int shm_chunk_take(struct shm_op *record)
+int shm_chunk_take(struct shm_op *record, uint64_t room)
 {
     const struct nxl_op *op = record->op;
     struct shm_cursor at = record->cursor;
-    uint64_t room = record->chunk_bytes;
     uint32_t rows_left = SHM_CHUNK_ROWS;
 
     if (at.piece >= op->piece_count)
@@ -153,7 +152,8 @@ static void streaming_fence(void)
 }
 #endif
 
-static void copy_row(const struct shm_op *record, unsigned char *to, const unsigned char *from, uint64_t len)
+static void copy_row(const struct shm_op *record, unsigned char *to, const unsigned char *from,
+                     uint64_t len)
 {
     if (len == 0)
         return;
@@ -193,7 +193,8 @@ static void prefetch_row(const struct shm_op *record, struct shm_cursor at)
     for (uint32_t line = 0; line < PREFETCH_LINES && line * LINE < piece->len; line++)
         __builtin_prefetch(from + line * LINE, 0);
     /* Streaming stores want no line in a cache; one is touched for its page's translation. */
-    for (uint32_t line = 0; line < (streamed ? 1 : PREFETCH_LINES) && line * LINE < piece->len; line++)
+    for (uint32_t line = 0; line < (streamed ? 1 : PREFETCH_LINES) && line * LINE < piece->len;
+         line++)
         __builtin_prefetch(to + line * LINE, 1);
 }
 

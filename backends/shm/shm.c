@@ -16,6 +16,8 @@ static const struct nxl_option shm_options[] = {
      "bytes a worker copies before it turns to the next operation"},
     {"stream_bytes", NXL_OPTION_SIZE, "8Mi", 0, INT64_MAX, NULL,
      "operations from this size on are written past the CPU caches; 0: all"},
+    {"help_bytes", NXL_OPTION_SIZE, "128Ki", 0, 1 << 30, NULL,
+     "where there is only one copy thread, the loop thread copies this much per turn; 0: nothing"},
     {"spin", NXL_OPTION_DURATION, "20us", 0, 1000000, NULL,
      "how long an idle worker looks for work before it sleeps"},
     {"queue", NXL_OPTION_INT, "4096", 1, 65536, NULL, "operations in flight before NXL_AGAIN"},
@@ -73,6 +75,7 @@ static void options_read(struct nxl_backend *backend, const struct nxl_config *c
     backend->option.inline_bytes = (uint64_t)config->number(config, "inline_bytes");
     backend->option.chunk_bytes = (uint64_t)config->number(config, "chunk");
     backend->option.stream_bytes = (uint64_t)config->number(config, "stream_bytes");
+    backend->option.help_bytes = (uint64_t)config->number(config, "help_bytes");
     backend->option.spin_ns = (uint64_t)config->number(config, "spin");
     backend->option.queue = (uint32_t)config->number(config, "queue");
 }

@@ -8,11 +8,11 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define SHM_BUCKETS 1024u     /* of the table from operation id to record */
-#define SHM_THREADS_MAX 64    /* as in the option table */
-#define SHM_INLINE_ROWS 256u  /* more rows than this never run on the loop thread */
-#define SHM_CHUNK_ROWS 1024u  /* of one chunk, so that taking one under the lock stays short */
-#define SHM_INLINE_BATCH 32u  /* operations of one progress() call */
+#define SHM_BUCKETS 1024u    /* of the table from operation id to record */
+#define SHM_THREADS_MAX 64   /* as in the option table */
+#define SHM_INLINE_ROWS 256u /* more rows than this never run on the loop thread */
+#define SHM_CHUNK_ROWS 1024u /* of one chunk, so that taking one under the lock stays short */
+#define SHM_INLINE_BATCH 32u /* operations of one progress() call */
 
 struct nxl_backend_mem {
     struct nxl_backend_mem *next, **link; /* in backend->loop.mems */
@@ -29,7 +29,7 @@ struct shm_cursor {
 struct shm_op {
     const struct nxl_op *op; /* lent until complete(); NULL: the record is free */
     struct shm_op *bucket_next;
-    struct shm_op *next; /* free list, ready list or inline list */
+    struct shm_op *next;      /* free list, ready list or inline list */
     struct shm_cursor cursor; /* taken so far */
     uint64_t chunk_bytes;
     uint64_t bytes; /* copied so far */
@@ -48,7 +48,7 @@ struct shm_list {
 struct nxl_backend {
     struct nxl_host *host;
     struct {
-        uint64_t inline_bytes, chunk_bytes, stream_bytes, spin_ns;
+        uint64_t inline_bytes, chunk_bytes, stream_bytes, help_bytes, spin_ns;
         uint32_t threads, queue;
     } option;
     struct shm_op *ops; /* option.queue records */
@@ -74,9 +74,10 @@ struct nxl_backend {
 
 /* copy.c: pure but for the bytes they move. */
 
-/* Moves the cursor past the next chunk. 1: some of it was taken; 0: the end was there already.
- * A piece that leaves its region is refused: -1, with the sentence in op->text. */
-int shm_chunk_take(struct shm_op *op);
+/* Moves the cursor past the next chunk, room bytes at most where rows can be cut. 1: some of it was
+ * taken; 0: the end was there already. A piece that leaves its
+ * region is refused: -1, with the sentence in op->text. */
+int shm_chunk_take(struct shm_op *op, uint64_t room);
 /* Copies what lies between two cursors; returns the bytes. */
 uint64_t shm_chunk_copy(const struct shm_op *op, struct shm_cursor from, struct shm_cursor to);
 int shm_cursor_at_end(const struct shm_op *op);
@@ -94,6 +95,8 @@ void shm_cancel_all(struct nxl_backend *backend);
 
 /* worker.c */
 void *shm_worker_main(void *arg);
+/* The loop thread as one more worker: at most one chunk of room bytes. Returns how many it took. */
+int shm_worker_help(struct nxl_backend *backend, uint64_t room);
 /* With the lock: an operation has work; wakes at most `chunks` sleepers. */
 void shm_workers_feed(struct nxl_backend *backend, struct shm_op *op, uint64_t chunks);
 

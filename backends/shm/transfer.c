@@ -81,7 +81,8 @@ void shm_op_end(struct nxl_backend *backend, struct shm_op *record)
 
     snprintf(outcome.text, sizeof(outcome.text), "%s", record->text);
     op_free(backend, record);
-    again = backend->locked.starved && backend->locked.used <= backend->option.queue - 1 - backend->option.queue / 4;
+    again = backend->locked.starved &&
+            backend->locked.used <= backend->option.queue - 1 - backend->option.queue / 4;
     if (again)
         backend->locked.starved = 0;
     pthread_mutex_unlock(&backend->locked.lock);
@@ -102,10 +103,11 @@ static int is_small(const struct nxl_backend *backend, const struct nxl_op *op)
     return rows <= SHM_INLINE_ROWS;
 }
 
-/* Large operations are shared out evenly; the option only says how much at most. */
+/* Large operations are shared out evenly, in pieces small enough that nobody waits long for the
+ * last one; the option only says how much at most. */
 static uint64_t chunk_of(const struct nxl_backend *backend, uint64_t bytes)
 {
-    uint64_t even = (bytes / backend->option.threads + 65535) & ~65535ull;
+    uint64_t even = (bytes / backend->option.threads / 4 + 65535) & ~65535ull;
 
     if (even < 262144)
         even = 262144;
@@ -118,12 +120,13 @@ enum nxl_code shm_submit(struct nxl_backend *backend, const struct nxl_op *op, s
     int small;
 
     if (op->conn != NULL || op->peers == NULL)
-        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0, "shm moves only between clients of one agent");
+        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0,
+                           "shm moves only between clients of one agent");
     small = is_small(backend, op);
     pthread_mutex_lock(&backend->locked.lock);
     record = op_new(backend, op);
     if (record != NULL) {
-        record->chunk_bytes = small ? UINT64_MAX : chunk_of(backend, op->bytes);
+        record->chunk_bytes = chunk_of(backend, op->bytes);
         record->streaming = !small && op->bytes >= backend->option.stream_bytes;
         if (small) {
             record->queued = 1;
@@ -150,7 +153,8 @@ static void op_cancel(struct shm_op *record)
 void shm_cancel(struct nxl_backend *backend, uint64_t op_id)
 {
     pthread_mutex_lock(&backend->locked.lock);
-    for (struct shm_op *record = *bucket_of(backend, op_id); record != NULL; record = record->bucket_next)
+    for (struct shm_op *record = *bucket_of(backend, op_id); record != NULL;
+         record = record->bucket_next)
         if (record->id == op_id)
             op_cancel(record);
     pthread_mutex_unlock(&backend->locked.lock);
@@ -160,11 +164,14 @@ void shm_cancel(struct nxl_backend *backend, uint64_t op_id)
 void shm_cancel_all(struct nxl_backend *backend)
 {
     for (uint32_t i = 0; i < SHM_BUCKETS; i++)
-        for (struct shm_op *record = backend->locked.buckets[i]; record != NULL; record = record->bucket_next)
+        for (struct shm_op *record = backend->locked.buckets[i]; record != NULL;
+             record = record->bucket_next)
             op_cancel(record);
 }
 
-/* An inline operation is one chunk: its rows are few and its bytes are bounded. */
+/* An inline operation is one chunk: its rows are few and its bytes are bounded. With nothing of
+ * that kind to do, and few CPUs, the loop thread copies too, instead of spinning beside the one
+ * worker. */
 int shm_progress(struct nxl_backend *backend)
 {
     int done = 0;
@@ -178,7 +185,7 @@ int shm_progress(struct nxl_backend *backend)
         if (record->code == NXL_OK) {
             struct shm_cursor from = record->cursor;
 
-            if (shm_chunk_take(record) > 0)
+            if (shm_chunk_take(record, UINT64_MAX) > 0)
                 record->bytes = shm_chunk_copy(record, from, record->cursor);
         }
         pthread_mutex_lock(&backend->locked.lock);
@@ -186,5 +193,7 @@ int shm_progress(struct nxl_backend *backend)
         pthread_mutex_unlock(&backend->locked.lock);
         done++;
     }
+    if (done == 0 && backend->option.help_bytes > 0 && backend->option.threads == 1)
+        done = shm_worker_help(backend, backend->option.help_bytes);
     return done;
 }

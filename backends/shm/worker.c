@@ -54,7 +54,8 @@ static void worker_wait(struct nxl_backend *backend)
         uint64_t until = now_ns() + backend->option.spin_ns;
 
         pthread_mutex_unlock(&backend->locked.lock);
-        while (atomic_load_explicit(&backend->ready_count, memory_order_relaxed) == 0 && now_ns() < until)
+        while (atomic_load_explicit(&backend->ready_count, memory_order_relaxed) == 0 &&
+               now_ns() < until)
             for (int i = 0; i < 16; i++)
                 pause_cpu();
         pthread_mutex_lock(&backend->locked.lock);
@@ -67,14 +68,14 @@ static void worker_wait(struct nxl_backend *backend)
 }
 
 /* With the lock: one chunk of op, copied without it. */
-static void worker_step(struct nxl_backend *backend, struct shm_op *op)
+static void worker_step(struct nxl_backend *backend, struct shm_op *op, uint64_t room)
 {
     struct shm_cursor from = op->cursor;
     uint64_t bytes;
     int took = 0;
 
     if (op->code == NXL_OK)
-        took = shm_chunk_take(op);
+        took = shm_chunk_take(op, room);
     if (took > 0) {
         struct shm_cursor to = op->cursor;
 
@@ -100,7 +101,7 @@ void *shm_worker_main(void *arg)
         struct shm_op *op = ready_pop(backend);
 
         if (op != NULL)
-            worker_step(backend, op);
+            worker_step(backend, op, op->chunk_bytes);
         else if (backend->locked.closing)
             break;
         else
@@ -108,4 +109,18 @@ void *shm_worker_main(void *arg)
     }
     pthread_mutex_unlock(&backend->locked.lock);
     return NULL;
+}
+
+int shm_worker_help(struct nxl_backend *backend, uint64_t room)
+{
+    struct shm_op *op;
+
+    if (atomic_load_explicit(&backend->ready_count, memory_order_relaxed) == 0)
+        return 0;
+    pthread_mutex_lock(&backend->locked.lock);
+    op = ready_pop(backend);
+    if (op != NULL)
+        worker_step(backend, op, room);
+    pthread_mutex_unlock(&backend->locked.lock);
+    return op != NULL;
 }

@@ -8,7 +8,8 @@
 struct rig *rig_open_or_skip(const char *const *extra);
 void noise_fill(unsigned char *to, uint64_t size, uint64_t seed);
 /* Rows whose two ends differ; 0 for a backend that moves nothing. */
-int noise_wrong(struct rig *rig, const struct rig_op *op, struct rig_region *near, struct rig_region *far);
+int noise_wrong(struct rig *rig, const struct rig_op *op, struct rig_region *near,
+                struct rig_region *far);
 /* test_faults.c: what each option of the fault wrapper does, and that it keeps every promise. */
 int contract_run_faults(const struct rig_case *with);
 

@@ -51,21 +51,25 @@ static void host_complete(struct nxl_host *host, const struct nxl_outcome *outco
         violation(rig, "complete() of %llu came from inside submit() or cancel()",
                   (unsigned long long)outcome->op_id);
     if (outcome->size < sizeof(*outcome))
-        violation(rig, "outcome of %llu has size %u", (unsigned long long)outcome->op_id, outcome->size);
+        violation(rig, "outcome of %llu has size %u", (unsigned long long)outcome->op_id,
+                  outcome->size);
     if (op == NULL) {
-        violation(rig, "complete() of %llu, which was never submitted", (unsigned long long)outcome->op_id);
+        violation(rig, "complete() of %llu, which was never submitted",
+                  (unsigned long long)outcome->op_id);
     } else {
         if (op->completes++ > 0)
             violation(rig, "second complete() of %llu", (unsigned long long)outcome->op_id);
         if (outcome->code == NXL_AGAIN || outcome->code == NXL_IN_PROG)
-            violation(rig, "%llu ended with %s, which is no end", (unsigned long long)outcome->op_id,
-                      nxl_code_word(outcome->code));
+            violation(rig, "%llu ended with %s, which is no end",
+                      (unsigned long long)outcome->op_id, nxl_code_word(outcome->code));
         if (outcome->code == NXL_OK && outcome->bytes != op->op.bytes)
-            violation(rig, "%llu is done with %llu of %llu bytes", (unsigned long long)outcome->op_id,
-                      (unsigned long long)outcome->bytes, (unsigned long long)op->op.bytes);
+            violation(rig, "%llu is done with %llu of %llu bytes",
+                      (unsigned long long)outcome->op_id, (unsigned long long)outcome->bytes,
+                      (unsigned long long)op->op.bytes);
         if (outcome->untouched && (outcome->code == NXL_OK || outcome->bytes > 0))
-            violation(rig, "%llu is untouched with code %s and %llu bytes", (unsigned long long)outcome->op_id,
-                      nxl_code_word(outcome->code), (unsigned long long)outcome->bytes);
+            violation(rig, "%llu is untouched with code %s and %llu bytes",
+                      (unsigned long long)outcome->op_id, nxl_code_word(outcome->code),
+                      (unsigned long long)outcome->bytes);
         op->outcome = *outcome;
         op->order = ++rig->shared.ends;
         if (outcome->quiesced && op->quiesces++ > 0)
@@ -127,7 +131,8 @@ static const struct nxl_backend_ops *ops_find(const char *name)
     return NULL;
 }
 
-static enum nxl_code host_find(struct nxl_host *host, const char *name, const struct nxl_backend_ops **ret_ops,
+static enum nxl_code host_find(struct nxl_host *host, const char *name,
+                               const struct nxl_backend_ops **ret_ops,
                                const struct nxl_config **ret_config, struct nxl_err *err)
 {
     struct rig_end *end = (struct rig_end *)(void *)host;
@@ -291,8 +296,8 @@ static void ends_check(struct rig *rig)
             violation(rig, "%llu ended %d times and was accepted %d times", (unsigned long long)id,
                       op->completes, op->accepted);
         if (op->quiesces != op->accepted)
-            violation(rig, "%llu became quiet %d times and was accepted %d times", (unsigned long long)id,
-                      op->quiesces, op->accepted);
+            violation(rig, "%llu became quiet %d times and was accepted %d times",
+                      (unsigned long long)id, op->quiesces, op->accepted);
     }
 }
 
@@ -345,8 +350,9 @@ struct rig_region *rig_region_open(struct rig *rig, uint64_t size, int far)
         if (end->ops->export_key(end->backend, region->mem, key, &key_size, &err) != NXL_OK)
             fail_msg("export: %s", err.text);
         assert_in_range(key_size, 1, sizeof(key));
-        if (rig->ends[0].ops->import_key(rig->ends[0].backend, rig->conn, (struct nxl_view){key, key_size},
-                                         &region->remote, &err) != NXL_OK)
+        if (rig->ends[0].ops->import_key(rig->ends[0].backend, rig->conn,
+                                         (struct nxl_view){key, key_size}, &region->remote,
+                                         &err) != NXL_OK)
             fail_msg("import: %s", err.text);
     }
     return region;

@@ -11,11 +11,11 @@ struct nxl_settings;
 
 /* One row of the table of backends (rows.c). */
 struct rig_row {
-    const char *name;            /* as in nxl_backends_static() */
-    int moves;                   /* bytes really arrive; 0 only for null */
-    const char *again;           /* "queue=4": the setting under which NXL_AGAIN is reached, or NULL */
-    int fair;                    /* a huge operation does not hold up a small one */
-    uint64_t size_max;           /* largest operation of the suite; 0: 64 MiB */
+    const char *name;  /* as in nxl_backends_static() */
+    int moves;         /* bytes really arrive; 0 only for null */
+    const char *again; /* "queue=4": the setting under which NXL_AGAIN is reached, or NULL */
+    int fair;          /* a huge operation does not hold up a small one */
+    uint64_t size_max; /* largest operation of the suite; 0: 64 MiB */
     const char *const *settings; /* "key=value" of its own section, ends with NULL; may be NULL */
 };
 const struct rig_row *rig_row_find(const char *name);
@@ -77,7 +77,8 @@ struct rig {
 };
 
 /* extra: "key=value" for the backend's own section, "fault.key=value" for the wrapper's; ends with
- * NULL, may be NULL. NULL if the backend is not available here: the test is skipped, with reason. */
+ * NULL, may be NULL. NULL if the backend is not available here: the test is skipped, with reason.
+ */
 struct rig *rig_open(const struct rig_case *with, const char *const *extra);
 /* Closes the backend with whatever still runs, then checks: every accepted operation completed
  * exactly once and is quiet exactly once, a refused one never, and no promise was broken. */
@@ -91,7 +92,8 @@ void rig_region_close(struct rig *rig, struct rig_region *region);
 struct rig_op *rig_op_new(struct rig *rig, enum nxl_op_kind kind, struct rig_region *near,
                           struct rig_region *far, const struct nxl_piece *pieces, uint32_t count);
 enum nxl_code rig_try(struct rig *rig, struct rig_op *op, struct nxl_err *err); /* submit once */
-void rig_submit(struct rig *rig, struct rig_op *op);            /* goes on after NXL_AGAIN; fails the test else */
+void rig_submit(struct rig *rig,
+                struct rig_op *op); /* goes on after NXL_AGAIN; fails the test else */
 void rig_cancel(struct rig *rig, struct rig_op *op);
 void rig_wait_end(struct rig *rig, struct rig_op *op);   /* until its complete() */
 void rig_wait_quiet(struct rig *rig, struct rig_op *op); /* ... and its buffers are quiet */

@@ -35,7 +35,8 @@ void noise_fill(unsigned char *to, uint64_t size, uint64_t seed)
         to[at] = (unsigned char)noise_next(&state);
 }
 
-int noise_wrong(struct rig *rig, const struct rig_op *op, struct rig_region *near, struct rig_region *far)
+int noise_wrong(struct rig *rig, const struct rig_op *op, struct rig_region *near,
+                struct rig_region *far)
 {
     int wrong = 0;
 
@@ -43,7 +44,8 @@ int noise_wrong(struct rig *rig, const struct rig_op *op, struct rig_region *nea
         const struct nxl_piece *piece = &op->pieces[i];
         for (uint32_t row = 0; row < piece->count; row++)
             wrong += memcmp(near->base + piece->local_offset + row * piece->local_stride,
-                            far->base + piece->remote_offset + row * piece->remote_stride, piece->len) != 0;
+                            far->base + piece->remote_offset + row * piece->remote_stride,
+                            piece->len) != 0;
     }
     return wrong;
 }
@@ -58,10 +60,11 @@ struct rig *rig_open_or_skip(const char *const *extra)
 }
 
 /* Moves one contiguous piece and looks at every byte around it. */
-static void move_once(struct rig *rig, enum nxl_op_kind kind, struct rig_region *near, struct rig_region *far,
-                      uint64_t len, uint64_t near_at, uint64_t far_at)
+static void move_once(struct rig *rig, enum nxl_op_kind kind, struct rig_region *near,
+                      struct rig_region *far, uint64_t len, uint64_t near_at, uint64_t far_at)
 {
-    struct nxl_piece piece = {.local_offset = near_at, .remote_offset = far_at, .len = len, .count = 1};
+    struct nxl_piece piece = {
+        .local_offset = near_at, .remote_offset = far_at, .len = len, .count = 1};
     struct rig_region *to = kind == NXL_READ ? near : far;
     uint64_t at = kind == NXL_READ ? near_at : far_at;
     struct rig_op *op = rig_op_new(rig, kind, near, far, &piece, 1);
@@ -176,9 +179,18 @@ static void strided_rows_arrive_and_the_gaps_stay(void **state)
     struct rig *rig = rig_open_or_skip(NULL);
     struct rig_region *near = rig_region_open(rig, 4 << 20, 0);
     struct rig_region *far = rig_region_open(rig, 4 << 20, 1);
-    struct nxl_piece pieces[] = {
-        {.local_offset = 0, .remote_offset = 64, .len = 256, .local_stride = 256, .remote_stride = 1024, .count = 1000},
-        {.local_offset = 2 << 20, .remote_offset = 2 << 20, .len = 100, .local_stride = 300, .remote_stride = 100, .count = 5000}};
+    struct nxl_piece pieces[] = {{.local_offset = 0,
+                                  .remote_offset = 64,
+                                  .len = 256,
+                                  .local_stride = 256,
+                                  .remote_stride = 1024,
+                                  .count = 1000},
+                                 {.local_offset = 2 << 20,
+                                  .remote_offset = 2 << 20,
+                                  .len = 100,
+                                  .local_stride = 300,
+                                  .remote_stride = 100,
+                                  .count = 5000}};
 
     (void)state;
     if (!(rig->ends[0].caps.flags & NXL_CAP_STRIDED)) {
@@ -198,7 +210,8 @@ static void strided_rows_arrive_and_the_gaps_stay(void **state)
         assert_int_equal(noise_wrong(rig, op, near, far), 0);
         assert_int_equal(to->base[kind == NXL_READ ? (2 << 20) + 100 : 0], 0xee);
         assert_int_equal(to->base[kind == NXL_READ ? (2 << 20) + 299 : 63], 0xee);
-        assert_int_equal(to->base[kind == NXL_READ ? (2 << 20) + 300 * 4999 + 100 : 64 + 256], 0xee);
+        assert_int_equal(to->base[kind == NXL_READ ? (2 << 20) + 300 * 4999 + 100 : 64 + 256],
+                         0xee);
     }
     rig_close(rig);
 }
@@ -214,8 +227,10 @@ static void ten_thousand_scattered_pieces_arrive(void **state)
 
     (void)state;
     for (uint32_t i = 0; i < COUNT; i++)
-        pieces[i] = (struct nxl_piece){
-            .local_offset = (uint64_t)i * LEN, .remote_offset = (uint64_t)i * LEN, .len = LEN, .count = 1};
+        pieces[i] = (struct nxl_piece){.local_offset = (uint64_t)i * LEN,
+                                       .remote_offset = (uint64_t)i * LEN,
+                                       .len = LEN,
+                                       .count = 1};
     for (uint32_t i = COUNT - 1; i > 0; i--) {
         uint32_t j = (uint32_t)(noise_next(&noise) % (i + 1));
         uint64_t offset = pieces[i].remote_offset;
@@ -276,7 +291,11 @@ static void a_piece_outside_its_region_is_refused(void **state)
         {.local_offset = 0, .remote_offset = 65535, .len = 2, .count = 1},
         {.local_offset = UINT64_MAX - 10, .remote_offset = 0, .len = 100, .count = 1},
         {.local_offset = 0, .remote_offset = 0, .len = UINT64_MAX, .count = 1},
-        {.local_offset = 0, .remote_offset = 0, .len = 16, .local_stride = UINT64_MAX / 2, .count = 4},
+        {.local_offset = 0,
+         .remote_offset = 0,
+         .len = 16,
+         .local_stride = UINT64_MAX / 2,
+         .count = 4},
         {.local = 7, .local_offset = 0, .remote_offset = 0, .len = 16, .count = 1},
         {.remote = 7, .local_offset = 0, .remote_offset = 0, .len = 16, .count = 1},
     };
@@ -342,12 +361,13 @@ static void many_operations_at_once_all_end(void **state)
 /* One client with a hundred thousand pieces, and another one with one. */
 static void a_small_operation_overtakes_huge_ones(void **state)
 {
-    enum { COUNT = 100000, LEN = 640, HUGE = 4 };
+    enum { COUNT = 100000, LEN = 320, HUGE = 4, SMALL = 100000 };
     struct rig *rig = rig_open_or_skip(NULL);
-    struct rig_region *near = rig_region_open(rig, COUNT * LEN, 0);
-    struct rig_region *far = rig_region_open(rig, COUNT * LEN, 1);
+    struct rig_region *near = rig_region_open(rig, HUGE * COUNT * LEN + SMALL, 0);
+    struct rig_region *far = rig_region_open(rig, COUNT * LEN + SMALL, 1);
     struct nxl_piece *pieces = calloc(COUNT, sizeof(*pieces));
-    struct nxl_piece piece = {.len = 100000, .count = 1};
+    struct nxl_piece piece = {
+        .local_offset = HUGE * COUNT * LEN, .remote_offset = COUNT * LEN, .len = SMALL, .count = 1};
     struct rig_op *huge[HUGE], *small;
 
     (void)state;
@@ -356,13 +376,14 @@ static void a_small_operation_overtakes_huge_ones(void **state)
         rig_close(rig);
         skip();
     }
-    for (uint32_t i = 0; i < COUNT; i++)
-        pieces[i] = (struct nxl_piece){.local_offset = (uint64_t)i * LEN,
-                                       .remote_offset = (uint64_t)(COUNT - 1 - i) * LEN,
-                                       .len = LEN,
-                                       .count = 1};
-    for (int i = 0; i < HUGE; i++)
-        huge[i] = rig_op_new(rig, NXL_READ, near, far, pieces, COUNT);
+    for (uint32_t k = 0; k < HUGE; k++) {
+        for (uint32_t i = 0; i < COUNT; i++)
+            pieces[i] = (struct nxl_piece){.local_offset = (uint64_t)(k * COUNT + i) * LEN,
+                                           .remote_offset = (uint64_t)(COUNT - 1 - i) * LEN,
+                                           .len = LEN,
+                                           .count = 1};
+        huge[k] = rig_op_new(rig, NXL_READ, near, far, pieces, COUNT);
+    }
     small = rig_op_new(rig, NXL_WRITE, near, far, &piece, 1);
     for (int i = 0; i < HUGE; i++)
         rig_submit(rig, huge[i]);
@@ -378,11 +399,10 @@ static void a_small_operation_overtakes_huge_ones(void **state)
 /* C-007: cancel of a running one, twice; of one that has ended; of one that never was. */
 static void cancel_ends_once_and_says_what_was_touched(void **state)
 {
-    enum { SIZE = 32 << 20 };
+    enum { SIZE = 12 << 20 };
     struct rig *rig = rig_open_or_skip(NULL);
-    struct rig_region *near = rig_region_open(rig, SIZE, 0);
+    struct rig_region *near = rig_region_open(rig, 8 * SIZE, 0);
     struct rig_region *far = rig_region_open(rig, SIZE, 1);
-    struct nxl_piece piece = {.len = SIZE, .count = 1};
     struct rig_op *ops[8];
 
     (void)state;
@@ -390,9 +410,11 @@ static void cancel_ends_once_and_says_what_was_touched(void **state)
         rig_close(rig);
         skip();
     }
-    memset(near->base, 0x33, SIZE);
+    memset(near->base, 0x33, near->size);
     memset(far->base, 0x44, SIZE);
-    for (int i = 0; i < 8; i++) {
+    for (uint32_t i = 0; i < 8; i++) {
+        struct nxl_piece piece = {.local_offset = (uint64_t)i * SIZE, .len = SIZE, .count = 1};
+
         ops[i] = rig_op_new(rig, NXL_READ, near, far, &piece, 1);
         rig_submit(rig, ops[i]);
     }
@@ -417,21 +439,20 @@ static void again_is_followed_by_ready(void **state)
     const char *extra[] = {with.row->again, NULL};
     struct rig *rig;
     struct rig_region *near, *far;
-    struct nxl_piece piece = {.len = 200000, .count = 1};
-    int agains = 0, readies;
+    int agains = 0;
 
     (void)state;
     if (with.row->again == NULL)
         skip();
     rig = rig_open_or_skip(extra);
-    near = rig_region_open(rig, 200000, 0);
+    near = rig_region_open(rig, 200 * 200000, 0);
     far = rig_region_open(rig, 200000, 1);
-    for (int i = 0; i < 200; i++) {
+    for (uint32_t i = 0; i < 200; i++) {
+        struct nxl_piece piece = {.local_offset = i * 200000ull, .len = 200000, .count = 1};
         struct rig_op *op = rig_op_new(rig, NXL_READ, near, far, &piece, 1);
         struct nxl_err err = {0};
         enum nxl_code code;
 
-        readies = rig_readies(rig);
         code = rig_try(rig, op, &err);
         if (code == NXL_AGAIN) {
             agains++;
@@ -442,21 +463,21 @@ static void again_is_followed_by_ready(void **state)
     }
     assert_true(agains > 0);
     assert_true(rig_readies(rig) > 0);
-    (void)readies;
     rig_close(rig);
 }
 
 /* Whatever still runs is ended by close(), once each; rig_close() counts. */
 static void close_ends_what_still_runs(void **state)
 {
-    enum { SIZE = 4 << 20, COUNT = 40 };
+    enum { SIZE = 2 << 20, COUNT = 40 };
     struct rig *rig = rig_open_or_skip(NULL);
     struct rig_region *near = rig_region_open(rig, SIZE, 0);
-    struct rig_region *far = rig_region_open(rig, SIZE, 1);
+    struct rig_region *far = rig_region_open(rig, COUNT * SIZE, 1);
 
     (void)state;
-    for (int i = 0; i < COUNT; i++) {
-        struct nxl_piece piece = {.len = i % 2 ? SIZE : 100, .count = 1};
+    for (uint32_t i = 0; i < COUNT; i++) {
+        struct nxl_piece piece = {
+            .remote_offset = (uint64_t)i * SIZE, .len = i % 2 ? SIZE : 100, .count = 1};
         struct nxl_err err = {0};
 
         if (rig_try(rig, rig_op_new(rig, NXL_WRITE, near, far, &piece, 1), &err) == NXL_AGAIN)
@@ -480,17 +501,18 @@ static void a_damaged_key_is_a_mismatch(void **state)
         skip();
     }
     far = rig_region_open(rig, 65536, 1);
-    assert_int_equal(rig->ends[1].ops->export_key(rig->ends[1].backend, far->mem, key, &size, &err), NXL_OK);
+    assert_int_equal(rig->ends[1].ops->export_key(rig->ends[1].backend, far->mem, key, &size, &err),
+                     NXL_OK);
     for (size_t cut = 0; cut < size; cut += 1 + size / 7) {
-        assert_int_equal(rig->ends[0].ops->import_key(rig->ends[0].backend, rig->conn, (struct nxl_view){key, cut},
-                                                      &remote, &err),
+        assert_int_equal(rig->ends[0].ops->import_key(rig->ends[0].backend, rig->conn,
+                                                      (struct nxl_view){key, cut}, &remote, &err),
                          NXL_MISMATCH);
         assert_null(remote);
     }
     for (size_t at = 0; at < size; at++)
         key[at] = (unsigned char)(key[at] ^ 0x5a);
-    assert_int_equal(rig->ends[0].ops->import_key(rig->ends[0].backend, rig->conn, (struct nxl_view){key, size},
-                                                  &remote, &err),
+    assert_int_equal(rig->ends[0].ops->import_key(rig->ends[0].backend, rig->conn,
+                                                  (struct nxl_view){key, size}, &remote, &err),
                      NXL_MISMATCH);
     assert_null(remote);
     rig_close(rig);
@@ -501,7 +523,6 @@ static void disconnect_ends_what_runs_on_the_connection(void **state)
     enum { SIZE = 16 << 20 };
     struct rig *rig = rig_open_or_skip(NULL);
     struct rig_region *near, *far;
-    struct nxl_piece piece = {.len = SIZE, .count = 1};
     struct rig_op *ops[6];
 
     (void)state;
@@ -510,8 +531,10 @@ static void disconnect_ends_what_runs_on_the_connection(void **state)
         skip();
     }
     near = rig_region_open(rig, SIZE, 0);
-    far = rig_region_open(rig, SIZE, 1);
-    for (int i = 0; i < 6; i++) {
+    far = rig_region_open(rig, 6 * SIZE, 1);
+    for (uint32_t i = 0; i < 6; i++) {
+        struct nxl_piece piece = {.remote_offset = (uint64_t)i * SIZE, .len = SIZE, .count = 1};
+
         ops[i] = rig_op_new(rig, NXL_WRITE, near, far, &piece, 1);
         rig_submit(rig, ops[i]);
     }
@@ -520,7 +543,8 @@ static void disconnect_ends_what_runs_on_the_connection(void **state)
     far->remote = NULL;
     for (int i = 0; i < 6; i++) {
         rig_wait_quiet(rig, ops[i]);
-        assert_true(ops[i]->outcome.code == NXL_OK || ops[i]->outcome.code == NXL_REMOTE_DISCONNECT);
+        assert_true(ops[i]->outcome.code == NXL_OK ||
+                    ops[i]->outcome.code == NXL_REMOTE_DISCONNECT);
     }
     rig_close(rig);
 }

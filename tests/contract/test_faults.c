@@ -34,10 +34,12 @@ static struct batch batch_run(const char *const *extra)
     noise_fill(batch.far->base, batch.far->size, 12);
     for (uint32_t i = 0; i < COUNT; i++) {
         uint64_t at = (uint64_t)i * LEN;
-        struct nxl_piece pieces[2] = {{.local_offset = at, .remote_offset = at, .len = 2000, .count = 1},
-                                      {.local_offset = at + 2500, .remote_offset = at + 2500, .len = 2500, .count = 1}};
+        struct nxl_piece pieces[2] = {
+            {.local_offset = at, .remote_offset = at, .len = 2000, .count = 1},
+            {.local_offset = at + 2500, .remote_offset = at + 2500, .len = 2500, .count = 1}};
 
-        batch.ops[i] = rig_op_new(batch.rig, i % 2 ? NXL_WRITE : NXL_READ, batch.near, batch.far, pieces, 2);
+        batch.ops[i] =
+            rig_op_new(batch.rig, i % 2 ? NXL_WRITE : NXL_READ, batch.near, batch.far, pieces, 2);
         rig_submit(batch.rig, batch.ops[i]);
     }
     return batch;
@@ -91,8 +93,8 @@ static void every_failing_status_arrives_as_itself(void **state)
 
     (void)state;
     for (size_t k = 0; k < sizeof(codes) / sizeof(codes[0]); k++) {
-        const char *extra[] = {"fault.fail_every=3", codes[k].text, k % 2 ? "fault.fail_touched=true" : "fault.delay=0s",
-                               NULL};
+        const char *extra[] = {"fault.fail_every=3", codes[k].text,
+                               k % 2 ? "fault.fail_touched=true" : "fault.delay=0s", NULL};
         struct batch batch = batch_run(extra);
 
         batch_wait(&batch);
@@ -111,7 +113,8 @@ static void every_failing_status_arrives_as_itself(void **state)
     }
 }
 
-/* C-006, C-007: it looks as if it ran for ever; cancel gives it an end that does not claim "untouched". */
+/* C-006, C-007: it looks as if it ran for ever; cancel gives it an end that does not claim
+ * "untouched". */
 static void a_dropped_end_comes_after_cancel(void **state)
 {
     const char *extra[] = {"fault.drop_every=4", NULL};
@@ -240,10 +243,11 @@ static void again_comes_from_the_wrapper_too(void **state)
 /* Nothing of it at all is waited for: close() alone ends everything, once. */
 static void all_faults_at_once_end_at_close(void **state)
 {
-    const char *extra[] = {"fault.delay=2ms",     "fault.reorder=3ms",    "fault.again_every=7",
-                           "fault.fail_every=5",  "fault.drop_every=3",   "fault.skip_every=4",
-                           "fault.flip_every=2",  "fault.late_every=3",   "fault.late_write=1ms",
-                           "fault.seed=77",       "fault.never_quiesce_every=2", NULL};
+    const char *extra[] = {
+        "fault.delay=2ms",    "fault.reorder=3ms",           "fault.again_every=7",
+        "fault.fail_every=5", "fault.drop_every=3",          "fault.skip_every=4",
+        "fault.flip_every=2", "fault.late_every=3",          "fault.late_write=1ms",
+        "fault.seed=77",      "fault.never_quiesce_every=2", NULL};
     struct batch batch = batch_run(extra);
 
     (void)state;

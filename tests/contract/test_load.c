@@ -15,11 +15,15 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct nxl_hosts *hosts_make(struct nxl_loop *loop, const struct nxl_backend_ops *const *statics,
-                                    const char *dir, const char *enabled, const struct nxl_settings *settings)
+static struct nxl_hosts *hosts_make(struct nxl_loop *loop,
+                                    const struct nxl_backend_ops *const *statics, const char *dir,
+                                    const char *enabled, const struct nxl_settings *settings)
 {
-    const struct nxl_hosts_options options = {
-        .loop = loop, .settings = settings, .statics = statics, .enabled = enabled, .plugin_dir = dir};
+    const struct nxl_hosts_options options = {.loop = loop,
+                                              .settings = settings,
+                                              .statics = statics,
+                                              .enabled = enabled,
+                                              .plugin_dir = dir};
     struct nxl_hosts *hosts = NULL;
     struct nxl_err err = {0};
 
@@ -40,10 +44,14 @@ static void every_wrong_plugin_is_refused_for_what_is_wrong(void **state)
 {
     static const struct {
         const char *name, *part;
-    } wrong[] = {{"other_abi", "contract version 2"}, {"small_size", "table has 16 bytes"},
-                 {"no_submit", "'submit'"},           {"misnamed", "calls itself 'tiny'"},
-                 {"no_entry", "nxl_backend_entry"},   {"no_table", "returned nothing"},
-                 {"false_caps", "'address'"},         {"refusing", "libtiny.so.1 is not installed"},
+    } wrong[] = {{"other_abi", "contract version 2"},
+                 {"small_size", "table has 16 bytes"},
+                 {"no_submit", "'submit'"},
+                 {"misnamed", "calls itself 'tiny'"},
+                 {"no_entry", "nxl_backend_entry"},
+                 {"no_table", "returned nothing"},
+                 {"false_caps", "'address'"},
+                 {"refusing", "libtiny.so.1 is not installed"},
                  {"unresolved", "a_library_that_is_not_installed"},
                  {"missing", "does not exist"}};
     struct nxl_loop *loop = loop_make();
@@ -78,8 +86,10 @@ static void options_of_a_plugin_are_declared_from_its_table(void **state)
     (void)state;
     nxl_hosts_declare(settings, nxl_backends_static(), TINY_DIR);
     assert_int_equal(nxl_settings_number(settings, "backends.tiny.level"), 3);
-    assert_int_equal(nxl_settings_set(settings, "backends.tiny.level", "10", "test", &err), NXL_CONFIG);
-    assert_int_equal(nxl_settings_set(settings, "backends.other_abi.level", "1", "test", &err), NXL_CONFIG);
+    assert_int_equal(nxl_settings_set(settings, "backends.tiny.level", "10", "test", &err),
+                     NXL_CONFIG);
+    assert_int_equal(nxl_settings_set(settings, "backends.other_abi.level", "1", "test", &err),
+                     NXL_CONFIG);
     assert_int_equal(nxl_settings_set(settings, "backends.tiny.level", "4", "test", &err), NXL_OK);
     hosts = hosts_make(loop, NULL, TINY_DIR, "tiny", settings); /* it insists on 3 */
     assert_int_equal(nxl_hosts_count(hosts), 0);
@@ -115,7 +125,8 @@ static int count_full(void *arg)
 }
 
 /* Thirty copies through the host and its loop: sizes for the loop thread and for the workers. */
-static void copies_run(struct nxl_loop *loop, struct nxl_hosts *hosts, const char *name, uint32_t fails)
+static void copies_run(struct nxl_loop *loop, struct nxl_hosts *hosts, const char *name,
+                       uint32_t fails)
 {
     static unsigned char from[30 * 200000], to[30 * 200000];
     struct nxl_instance *instance = nxl_hosts_find(hosts, name);
@@ -128,7 +139,8 @@ static void copies_run(struct nxl_loop *loop, struct nxl_hosts *hosts, const cha
     const char *reason;
 
     if (instance == NULL)
-        fail_msg("'%s': %s", name, nxl_hosts_refused(hosts, 0, &reason) != NULL ? reason : "not open");
+        fail_msg("'%s': %s", name,
+                 nxl_hosts_refused(hosts, 0, &reason) != NULL ? reason : "not open");
     assert_int_equal(nxl_instance_register(instance, &memory, &mems[0], &err), NXL_OK);
     memory.base = to;
     assert_int_equal(nxl_instance_register(instance, &memory, &mems[1], &err), NXL_OK);
@@ -139,9 +151,16 @@ static void copies_run(struct nxl_loop *loop, struct nxl_hosts *hosts, const cha
                                        .remote_offset = 200000ull * i,
                                        .len = i % 2 ? 4096 : 200000,
                                        .count = 1};
-        ops[i] = (struct nxl_op){.kind = NXL_WRITE, .locals = &mems[0], .peers = &mems[1], .pieces = &pieces[i],
-                                 .local_count = 1, .remote_count = 1, .piece_count = 1, .bytes = pieces[i].len};
-        assert_int_equal(nxl_instance_submit(instance, &ops[i], count_outcome, NULL, &count, &err), NXL_OK);
+        ops[i] = (struct nxl_op){.kind = NXL_WRITE,
+                                 .locals = &mems[0],
+                                 .peers = &mems[1],
+                                 .pieces = &pieces[i],
+                                 .local_count = 1,
+                                 .remote_count = 1,
+                                 .piece_count = 1,
+                                 .bytes = pieces[i].len};
+        assert_int_equal(nxl_instance_submit(instance, &ops[i], count_outcome, NULL, &count, &err),
+                         NXL_OK);
     }
     assert_true(nxl_loop_run_until(loop, count_full, &count, 20 * NXL_SEC));
     assert_int_equal(count.wrong_code, 0);
@@ -156,7 +175,8 @@ static void copies_run(struct nxl_loop *loop, struct nxl_hosts *hosts, const cha
 static void a_wrapped_backend_gets_the_settings_of_both(void **state)
 {
     static const struct nxl_backend_ops *const none[] = {NULL};
-    const struct nxl_backend_ops *const *places[] = {nxl_backends_static(), none}; /* linked in, then loaded */
+    const struct nxl_backend_ops *const *places[] = {nxl_backends_static(),
+                                                     none}; /* linked in, then loaded */
 
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -166,10 +186,15 @@ static void a_wrapped_backend_gets_the_settings_of_both(void **state)
         struct nxl_hosts *hosts;
 
         nxl_hosts_declare(settings, places[i], BACKEND_DIR);
-        assert_int_equal(nxl_settings_set(settings, "backends.fault.fail_every", "3", "test", &err), NXL_OK);
-        assert_int_equal(nxl_settings_set(settings, "backends.fault.fail_code", "timeout", "test", &err), NXL_OK);
-        assert_int_equal(nxl_settings_set(settings, "backends.fault.delay", "1ms", "test", &err), NXL_OK);
-        assert_int_equal(nxl_settings_set(settings, "backends.shm.threads", "2", "test", &err), NXL_OK);
+        assert_int_equal(nxl_settings_set(settings, "backends.fault.fail_every", "3", "test", &err),
+                         NXL_OK);
+        assert_int_equal(
+            nxl_settings_set(settings, "backends.fault.fail_code", "timeout", "test", &err),
+            NXL_OK);
+        assert_int_equal(nxl_settings_set(settings, "backends.fault.delay", "1ms", "test", &err),
+                         NXL_OK);
+        assert_int_equal(nxl_settings_set(settings, "backends.shm.threads", "2", "test", &err),
+                         NXL_OK);
         hosts = hosts_make(loop, places[i], BACKEND_DIR, "shm,fault:shm", settings);
         assert_int_equal(nxl_hosts_count(hosts), 2);
         assert_int_equal(nxl_instance_caps(nxl_hosts_at(hosts, 0))->honesty, NXL_HONESTY_REAL);
@@ -185,7 +210,8 @@ static void a_wrapped_backend_gets_the_settings_of_both(void **state)
 static void a_wrapper_without_a_backend_says_what_to_do(void **state)
 {
     struct nxl_loop *loop = loop_make();
-    struct nxl_hosts *hosts = hosts_make(loop, nxl_backends_static(), NULL, "fault,fault:absent,fault:fault", NULL);
+    struct nxl_hosts *hosts =
+        hosts_make(loop, nxl_backends_static(), NULL, "fault,fault:absent,fault:fault", NULL);
     const char *reason;
 
     (void)state;

@@ -1,4 +1,5 @@
-/* tiny.c - the smallest plug-in, and wrong in the one way that PLUGIN_* asks for at compile time. */
+/* tiny.c - the smallest plug-in, and wrong in the one way that PLUGIN_* asks for at compile time.
+ */
 #include <nxl/backend.h>
 
 NXL_EXPORT const struct nxl_backend_ops *nxl_backend_entry(void);
@@ -7,8 +8,8 @@ NXL_EXPORT const struct nxl_backend_ops *nxl_backend_entry(void);
 extern int a_library_that_is_not_installed(void);
 #endif
 
-static enum nxl_code tiny_open(struct nxl_host *host, const struct nxl_config *config, struct nxl_backend **ret,
-                               struct nxl_err *err)
+static enum nxl_code tiny_open(struct nxl_host *host, const struct nxl_config *config,
+                               struct nxl_backend **ret, struct nxl_err *err)
 {
     static char backend;
 
@@ -55,7 +56,8 @@ static enum nxl_code tiny_register(struct nxl_backend *backend, const struct nxl
     return NXL_OK;
 }
 
-static enum nxl_code tiny_deregister(struct nxl_backend *backend, struct nxl_backend_mem *mem, struct nxl_err *err)
+static enum nxl_code tiny_deregister(struct nxl_backend *backend, struct nxl_backend_mem *mem,
+                                     struct nxl_err *err)
 {
     (void)backend;
     (void)mem;
@@ -64,7 +66,8 @@ static enum nxl_code tiny_deregister(struct nxl_backend *backend, struct nxl_bac
 }
 
 #ifndef PLUGIN_NO_SUBMIT
-static enum nxl_code tiny_submit(struct nxl_backend *backend, const struct nxl_op *op, struct nxl_err *err)
+static enum nxl_code tiny_submit(struct nxl_backend *backend, const struct nxl_op *op,
+                                 struct nxl_err *err)
 {
     (void)backend;
     (void)op;

@@ -16,8 +16,8 @@
 
 struct puppet puppet;
 
-static enum nxl_code puppet_open(struct nxl_host *host, const struct nxl_config *config, struct nxl_backend **ret,
-                                 struct nxl_err *err)
+static enum nxl_code puppet_open(struct nxl_host *host, const struct nxl_config *config,
+                                 struct nxl_backend **ret, struct nxl_err *err)
 {
     (void)config;
     (void)err;
@@ -28,8 +28,11 @@ static enum nxl_code puppet_open(struct nxl_host *host, const struct nxl_config 
 
 struct nxl_outcome puppet_outcome(uint64_t id, int code, int quiet)
 {
-    return (struct nxl_outcome){
-        .size = sizeof(struct nxl_outcome), .op_id = id, .code = code, .quiesced = (uint32_t)quiet, .bytes = 7};
+    return (struct nxl_outcome){.size = sizeof(struct nxl_outcome),
+                                .op_id = id,
+                                .code = code,
+                                .quiesced = (uint32_t)quiet,
+                                .bytes = 7};
 }
 
 static void puppet_close(struct nxl_backend *backend)
@@ -64,7 +67,8 @@ static enum nxl_code puppet_register(struct nxl_backend *backend, const struct n
     return NXL_OK;
 }
 
-static enum nxl_code puppet_deregister(struct nxl_backend *backend, struct nxl_backend_mem *mem, struct nxl_err *err)
+static enum nxl_code puppet_deregister(struct nxl_backend *backend, struct nxl_backend_mem *mem,
+                                       struct nxl_err *err)
 {
     (void)backend;
     (void)mem;
@@ -73,7 +77,8 @@ static enum nxl_code puppet_deregister(struct nxl_backend *backend, struct nxl_b
     return NXL_OK;
 }
 
-static enum nxl_code puppet_submit(struct nxl_backend *backend, const struct nxl_op *op, struct nxl_err *err)
+static enum nxl_code puppet_submit(struct nxl_backend *backend, const struct nxl_op *op,
+                                   struct nxl_err *err)
 {
     (void)backend;
     if (puppet.complete_inside) {
@@ -104,7 +109,8 @@ static int puppet_progress(struct nxl_backend *backend)
     return answer;
 }
 
-static enum nxl_code puppet_address(struct nxl_backend *backend, struct nxl_view *ret, struct nxl_err *err)
+static enum nxl_code puppet_address(struct nxl_backend *backend, struct nxl_view *ret,
+                                    struct nxl_err *err)
 {
     (void)backend;
     (void)err;
@@ -129,8 +135,8 @@ static void puppet_disconnect(struct nxl_backend *backend, struct nxl_backend_co
     puppet.disconnects++;
 }
 
-static enum nxl_code puppet_export(struct nxl_backend *backend, struct nxl_backend_mem *mem, void *buf,
-                                   size_t *ret_size, struct nxl_err *err)
+static enum nxl_code puppet_export(struct nxl_backend *backend, struct nxl_backend_mem *mem,
+                                   void *buf, size_t *ret_size, struct nxl_err *err)
 {
     (void)backend;
     (void)mem;
@@ -140,8 +146,9 @@ static enum nxl_code puppet_export(struct nxl_backend *backend, struct nxl_backe
     return NXL_OK;
 }
 
-static enum nxl_code puppet_import(struct nxl_backend *backend, struct nxl_backend_conn *conn, struct nxl_view key,
-                                   struct nxl_backend_remote **ret, struct nxl_err *err)
+static enum nxl_code puppet_import(struct nxl_backend *backend, struct nxl_backend_conn *conn,
+                                   struct nxl_view key, struct nxl_backend_remote **ret,
+                                   struct nxl_err *err)
 {
     (void)backend;
     (void)conn;
@@ -186,8 +193,8 @@ static void bed_on_ready(void *arg, struct nxl_instance *instance)
     bed->readies++;
 }
 
-static void bed_on_disconnected(void *arg, struct nxl_instance *instance, struct nxl_backend_conn *conn,
-                                const char *why)
+static void bed_on_disconnected(void *arg, struct nxl_instance *instance,
+                                struct nxl_backend_conn *conn, const char *why)
 {
     struct bed *bed = arg;
 
@@ -202,7 +209,8 @@ static const struct nxl_hosts_ops bed_ops = {bed_on_ready, bed_on_disconnected};
 void bed_open(struct bed *bed, const struct nxl_backend_ops *const *statics, const char *enabled)
 {
     struct nxl_err err = {0};
-    struct nxl_hosts_options options = {.statics = statics, .enabled = enabled, .ops = &bed_ops, .arg = bed};
+    struct nxl_hosts_options options = {
+        .statics = statics, .enabled = enabled, .ops = &bed_ops, .arg = bed};
 
     memset(bed, 0, sizeof(*bed));
     memset(&puppet, 0, sizeof(puppet));
@@ -278,7 +286,8 @@ void bed_run_until(struct bed *bed, const uint32_t *counter, uint32_t want)
 
 long bed_metric(struct bed *bed, const char *name, const char *labels)
 {
-    enum nxl_metric_type type = strstr(name, "_total") != NULL ? NXL_METRIC_COUNTER : NXL_METRIC_GAUGE;
+    enum nxl_metric_type type =
+        strstr(name, "_total") != NULL ? NXL_METRIC_COUNTER : NXL_METRIC_GAUGE;
     static const struct {
         const char *name, *help;
     } helps[] = {{"nixlet_backend_broken_promises_total",
@@ -289,7 +298,8 @@ long bed_metric(struct bed *bed, const char *name, const char *labels)
 
     for (size_t i = 0; i < sizeof(helps) / sizeof(helps[0]); i++)
         if (strcmp(helps[i].name, name) == 0)
-            return (long)nxl_metric_value(nxl_metric_open(bed->metrics, type, name, helps[i].help, labels));
+            return (long)nxl_metric_value(
+                nxl_metric_open(bed->metrics, type, name, helps[i].help, labels));
     fail_msg("metric %s is not known here", name);
     return -1;
 }

@@ -220,7 +220,8 @@ static void news_reach_only_the_connection_that_is_alive(void **state)
     assert_string_equal(bed.why, "reset by peer");
     puppet.host->disconnected(puppet.host, conn, "said of the first life");
     nxl_instance_disconnect(bed.instance, conn);
-    assert_int_equal(nxl_instance_connect(bed.instance, address, &conn, &err), NXL_OK); /* the same address */
+    assert_int_equal(nxl_instance_connect(bed.instance, address, &conn, &err),
+                     NXL_OK); /* the same address */
     nxl_hosts_poll(bed.hosts);
     assert_int_equal(bed.disconnecteds, 1);
     nxl_instance_disconnect(bed.instance, conn);
@@ -337,7 +338,8 @@ static void count_quiet(void *arg, uint64_t op_id)
     ++*(uint32_t *)arg;
 }
 
-/* The loop sleeps in between, so every wake-up that is missed would end this test at its deadline. */
+/* The loop sleeps in between, so every wake-up that is missed would end this test at its deadline.
+ */
 static void outcomes_of_many_threads_all_arrive_once(void **state)
 {
     static struct sender senders[THREADS];
@@ -348,12 +350,19 @@ static void outcomes_of_many_threads_all_arrive_once(void **state)
     (void)state;
     for (int t = 0; t < THREADS; t++)
         for (uint32_t i = 0; i < OPS; i++) {
-            struct nxl_op op = {.kind = NXL_READ, .locals = mems, .peers = mems, .pieces = &piece,
-                                .local_count = 1, .remote_count = 1, .piece_count = 1, .bytes = 7};
+            struct nxl_op op = {.kind = NXL_READ,
+                                .locals = mems,
+                                .peers = mems,
+                                .pieces = &piece,
+                                .local_count = 1,
+                                .remote_count = 1,
+                                .piece_count = 1,
+                                .bytes = 7};
             struct nxl_err err = {0};
 
-            assert_int_equal(nxl_instance_submit(bed.instance, &op, count_outcome, count_quiet, &arrived, &err),
-                             NXL_OK);
+            assert_int_equal(
+                nxl_instance_submit(bed.instance, &op, count_outcome, count_quiet, &arrived, &err),
+                NXL_OK);
             senders[t].ids[i] = op.id;
         }
     for (int t = 0; t < THREADS; t++)
@@ -371,19 +380,25 @@ static void outcomes_of_many_threads_all_arrive_once(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(an_outcome_comes_once_and_never_from_inside, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_outcome_comes_once_and_never_from_inside, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(quiet_comes_after_an_outcome_that_was_not, setup, teardown),
-        cmocka_unit_test_setup_teardown(quiet_that_overtakes_its_outcome_is_kept_for_it, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_end_from_inside_submit_is_delivered_later, setup, teardown),
+        cmocka_unit_test_setup_teardown(quiet_that_overtakes_its_outcome_is_kept_for_it, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(an_end_from_inside_submit_is_delivered_later, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(an_end_of_a_refused_operation_is_dropped, setup, teardown),
         cmocka_unit_test_setup_teardown(wrong_calls_are_counted_and_dropped, setup, teardown),
         cmocka_unit_test_setup_teardown(a_code_that_is_no_end_becomes_a_failure, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_shorter_outcome_of_an_older_backend_is_read_as_far_as_it_goes, setup, teardown),
-        cmocka_unit_test_setup_teardown(news_reach_only_the_connection_that_is_alive, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            a_shorter_outcome_of_an_older_backend_is_read_as_far_as_it_goes, setup, teardown),
+        cmocka_unit_test_setup_teardown(news_reach_only_the_connection_that_is_alive, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(ready_is_merged_and_delivered, setup, teardown),
         cmocka_unit_test_setup_teardown(parking_sees_what_has_come, setup, teardown),
         cmocka_unit_test_setup_teardown(a_poll_without_a_park_loses_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(submits_progress_the_backend_of_a_sleeping_loop, setup, teardown),
+        cmocka_unit_test_setup_teardown(submits_progress_the_backend_of_a_sleeping_loop, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(close_ends_what_the_backend_left_open, setup, teardown),
         cmocka_unit_test_setup_teardown(outcomes_of_many_threads_all_arrive_once, setup, teardown),
     };

@@ -56,7 +56,7 @@ static void a_right_table_is_opened(void **state)
 
     (void)state;
     assert_null(reason_of(&ops));
-    ops.abi_minor = 99;        /* fields were appended later: fine */
+    ops.abi_minor = 99; /* fields were appended later: fine */
     ops.size = sizeof(ops) + 64;
     assert_null(reason_of(&ops));
 }
@@ -115,7 +115,8 @@ static void capabilities_without_their_operations_are_refused(void **state)
     assert_refused(&ops, "'cancel'");
     ops = puppet_ops;
     ops.query = query_given;
-    ops.size = offsetof(struct nxl_backend_ops, cancel); /* wired, but outside the table it declares */
+    ops.size =
+        offsetof(struct nxl_backend_ops, cancel); /* wired, but outside the table it declares */
     assert_refused(&ops, "'cancel'");
     caps_given.flags = NXL_CAP_REMOTE;
     assert_refused(&ops, "'address'");
@@ -133,7 +134,9 @@ static void the_list_of_enabled_ones_is_read_strictly(void **state)
     const char *reason;
 
     (void)state;
-    bed_open(&bed, puppet_statics, "puppet, puppet,absent ,../evil,puppet:shm,Puppet,a_name_that_is_far_too_long_for_this_table");
+    bed_open(&bed, puppet_statics,
+             "puppet, puppet,absent "
+             ",../evil,puppet:shm,Puppet,a_name_that_is_far_too_long_for_this_table");
     assert_int_equal(nxl_hosts_count(bed.hosts), 1);
     assert_ptr_equal(nxl_hosts_at(bed.hosts, 0), bed.instance);
     assert_int_equal(nxl_instance_index(bed.instance), 0);

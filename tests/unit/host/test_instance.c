@@ -57,7 +57,8 @@ static void refusals_carry_the_name_of_the_backend(void **state)
     puppet.register_code = NXL_LIMIT;
     assert_int_equal(nxl_instance_register(bed.instance, &memory, &mem, &err), NXL_LIMIT);
     assert_string_equal(err.text, "backend 'puppet': register: the puppet does not like it");
-    assert_int_equal(nxl_instance_deregister(bed.instance, (struct nxl_backend_mem *)&puppet, &err), NXL_LIMIT);
+    assert_int_equal(nxl_instance_deregister(bed.instance, (struct nxl_backend_mem *)&puppet, &err),
+                     NXL_LIMIT);
     assert_string_equal(err.text, "backend 'puppet': deregister: the puppet keeps it");
 }
 
@@ -72,7 +73,8 @@ static void success_without_a_result_is_a_failure(void **state)
     assert_int_equal(nxl_instance_register(bed.instance, &memory, &mem, &err), NXL_BACKEND);
     assert_null(mem);
     puppet.connect_code = NXL_IN_PROG;
-    assert_int_equal(nxl_instance_connect(bed.instance, (struct nxl_view){"x", 1}, &(struct nxl_backend_conn *){NULL}, &err),
+    assert_int_equal(nxl_instance_connect(bed.instance, (struct nxl_view){"x", 1},
+                                          &(struct nxl_backend_conn *){NULL}, &err),
                      NXL_BACKEND);
 }
 
@@ -84,23 +86,38 @@ static void views_from_other_agents_are_measured_first(void **state)
     struct nxl_err err = {0};
 
     (void)state;
-    assert_int_equal(nxl_instance_connect(bed.instance, (struct nxl_view){NULL, 0}, &conn, &err), NXL_MISMATCH);
-    assert_int_equal(nxl_instance_connect(bed.instance, (struct nxl_view){"x", NXL_BACKEND_ADDRESS_MAX + 1}, &conn, &err),
+    assert_int_equal(nxl_instance_connect(bed.instance, (struct nxl_view){NULL, 0}, &conn, &err),
+                     NXL_MISMATCH);
+    assert_int_equal(nxl_instance_connect(bed.instance,
+                                          (struct nxl_view){"x", NXL_BACKEND_ADDRESS_MAX + 1},
+                                          &conn, &err),
                      NXL_MISMATCH);
     assert_null(conn);
-    assert_int_equal(nxl_instance_import(bed.instance, NULL, (struct nxl_view){long_key, sizeof(long_key)}, &remote, &err),
+    assert_int_equal(nxl_instance_import(bed.instance, NULL,
+                                         (struct nxl_view){long_key, sizeof(long_key)}, &remote,
+                                         &err),
                      NXL_MISMATCH);
-    assert_int_equal(nxl_instance_import(bed.instance, NULL, (struct nxl_view){long_key, 0}, &remote, &err), NXL_MISMATCH);
+    assert_int_equal(
+        nxl_instance_import(bed.instance, NULL, (struct nxl_view){long_key, 0}, &remote, &err),
+        NXL_MISMATCH);
     assert_null(remote);
-    assert_int_equal(nxl_instance_import(bed.instance, NULL, (struct nxl_view){long_key, 3}, &remote, &err), NXL_OK);
+    assert_int_equal(
+        nxl_instance_import(bed.instance, NULL, (struct nxl_view){long_key, 3}, &remote, &err),
+        NXL_OK);
 }
 
 static void operations_outside_the_capabilities_never_reach_it(void **state)
 {
     struct nxl_piece pieces[5] = {{.len = 1, .count = 1}};
     struct nxl_backend_mem *mems[1] = {NULL};
-    const struct nxl_op good = {.kind = NXL_READ, .locals = mems, .peers = mems, .pieces = pieces,
-                                .local_count = 1, .remote_count = 1, .piece_count = 1, .bytes = 1};
+    const struct nxl_op good = {.kind = NXL_READ,
+                                .locals = mems,
+                                .peers = mems,
+                                .pieces = pieces,
+                                .local_count = 1,
+                                .remote_count = 1,
+                                .piece_count = 1,
+                                .bytes = 1};
     struct told told = {0};
     struct nxl_err err = {0};
     struct nxl_op bad[6];
@@ -115,8 +132,9 @@ static void operations_outside_the_capabilities_never_reach_it(void **state)
     bad[4].pieces = NULL;
     bad[5].conn = (struct nxl_backend_conn *)&puppet; /* and no remotes */
     for (int i = 0; i < 6; i++)
-        assert_int_equal(nxl_instance_submit(bed.instance, &bad[i], told_outcome, told_quiet, &told, &err),
-                         NXL_INVALID_PARAM);
+        assert_int_equal(
+            nxl_instance_submit(bed.instance, &bad[i], told_outcome, told_quiet, &told, &err),
+            NXL_INVALID_PARAM);
     assert_int_equal(puppet.submits, 0);
     assert_int_equal(nxl_instance_inflight(bed.instance), 0);
 }
@@ -213,11 +231,14 @@ static void too_many_in_flight_are_held_back(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(memory_of_a_kind_it_does_not_take_is_refused_by_the_host, setup, teardown),
+        cmocka_unit_test_setup_teardown(memory_of_a_kind_it_does_not_take_is_refused_by_the_host,
+                                        setup, teardown),
         cmocka_unit_test_setup_teardown(refusals_carry_the_name_of_the_backend, setup, teardown),
         cmocka_unit_test_setup_teardown(success_without_a_result_is_a_failure, setup, teardown),
-        cmocka_unit_test_setup_teardown(views_from_other_agents_are_measured_first, setup, teardown),
-        cmocka_unit_test_setup_teardown(operations_outside_the_capabilities_never_reach_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(views_from_other_agents_are_measured_first, setup,
+                                        teardown),
+        cmocka_unit_test_setup_teardown(operations_outside_the_capabilities_never_reach_it, setup,
+                                        teardown),
         cmocka_unit_test_setup_teardown(a_refused_submit_has_no_outcome, setup, teardown),
         cmocka_unit_test_setup_teardown(cancel_reaches_only_what_runs, setup, teardown),
         cmocka_unit_test_setup_teardown(ids_are_never_used_again, setup, teardown),
