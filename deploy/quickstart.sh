@@ -39,7 +39,6 @@ cleanup() {
     for pid in "${pids[@]}"; do
         for _ in $(seq 100); do kill -0 "$pid" 2>/dev/null || break; read -rt 0.05 <> <(:) || true; done
         kill -KILL "$pid" 2>/dev/null || true
-        wait "$pid" 2>/dev/null || true
     done
     for space in "${spaces[@]}"; do ip netns del "$space" 2>/dev/null || true; done
     if [ -n "$logs" ]; then mkdir -p "$logs" && cp "$run"/*.log "$logs"/ 2>/dev/null || true; fi
@@ -89,6 +88,9 @@ if [ $two_nodes = 1 ]; then
         ip -n "$space" addr add "$address/24" dev "nx$side$id"
         ip -n "$space" link set "nx$side$id" up
     done
+    link_is_up() { [ "$(ip netns exec "$1" cat "/sys/class/net/$2/operstate")" = up ]; }
+    until_true "the link of node a" link_is_up "$space_a" "nxa$id"
+    until_true "the link of node b" link_is_up "$space_b" "nxb$id"
     transports=${transports:-tcp}
     echo "two network namespaces, joined by a veth pair: $address_a and $address_b"
 fi
@@ -106,6 +108,7 @@ start() { # start NAME SPACE COMMAND...
     shift 2
     enter "$space" "$@" >"$run/$name.log" 2>&1 &
     pids+=($!)
+    disown $! # its end is ours to report, not the shell's
 }
 
 start redis "" redis-server --port 0 --unixsocket "$run/redis.sock" --save "" --appendonly no --daemonize no --dir "$run"
