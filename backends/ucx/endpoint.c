@@ -118,6 +118,18 @@ static void conn_on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     conn->backend->own.conn_failed = 1;
 }
 
+/* UCX has no limit of its own for wiring up: a peer behind shared memory that dies in between is not
+ * reported at all, and its keep-alive starts only afterwards. So the first message asks for an answer. */
+static void conn_wire(struct nxl_backend_conn *conn)
+{
+    struct nxl_backend *backend = conn->backend;
+
+    conn->own.wire_due_ns = ucx_now_ns() + (uint64_t)backend->settings.connect_ns;
+    if (conn->own.wire_due_ns < backend->own.next_deadline_ns)
+        backend->own.next_deadline_ns = conn->own.wire_due_ns;
+    ucx_message_ping(conn);
+}
+
 void ucx_conn_open(struct nxl_backend_conn *conn)
 {
     struct nxl_backend *backend = conn->backend;
@@ -143,6 +155,7 @@ void ucx_conn_open(struct nxl_backend_conn *conn)
                            (backend->settings.protocol == UCX_PROTOCOL_AUTO && conn->own.path == NXL_PATH_TCP);
     ucx_log(backend, 2, "ucx endpoint opened device=%s protocol=%s", conn->own.device,
             conn->own.by_message ? "message" : "rma");
+    conn_wire(conn);
 }
 
 static void conn_closed(struct nxl_backend_conn *conn)

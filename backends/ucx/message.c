@@ -6,6 +6,18 @@
 
 #include <string.h>
 
+static void head_fill(struct ucx_request *request, enum ucx_message_kind kind)
+{
+    request->message.head = (struct ucx_message){
+        .magic = UCX_MESSAGE_MAGIC,
+        .version = UCX_MESSAGE_VERSION,
+        .kind = (uint8_t)kind,
+        .count = (uint16_t)request->count,
+        .token = request->conn->own.token,
+        .request = (uint64_t)request->generation << 32 | request->index,
+    };
+}
+
 /* Fills request with the next rows of op. Small rows share a message. */
 static void message_fill(struct ucx_request *request, struct ucx_op *op)
 {
@@ -22,14 +34,7 @@ static void message_fill(struct ucx_request *request, struct ucx_op *op)
         request->iov[request->count++] = (ucp_dt_iov_t){.buffer = slice.local, .length = slice.len};
         request->len += slice.len;
     }
-    request->message.head = (struct ucx_message){
-        .magic = UCX_MESSAGE_MAGIC,
-        .version = UCX_MESSAGE_VERSION,
-        .kind = op->kind == NXL_WRITE ? UCX_MESSAGE_WRITE : UCX_MESSAGE_READ,
-        .count = (uint16_t)request->count,
-        .token = op->conn->own.token,
-        .request = (uint64_t)request->generation << 32 | request->index,
-    };
+    head_fill(request, op->kind == NXL_WRITE ? UCX_MESSAGE_WRITE : UCX_MESSAGE_READ);
 }
 
 static ucs_status_ptr_t message_post(struct ucx_request *request)
@@ -63,7 +68,7 @@ static ucs_status_ptr_t message_post(struct ucx_request *request)
 void ucx_message_issue(struct ucx_op *op)
 {
     struct ucx_request *request =
-        ucx_request_take(op, op->kind == NXL_WRITE ? UCX_REQUEST_WRITE : UCX_REQUEST_READ);
+        ucx_request_take(op->conn, op, op->kind == NXL_WRITE ? UCX_REQUEST_WRITE : UCX_REQUEST_READ);
 
     if (request == NULL)
         return;
@@ -73,6 +78,17 @@ void ucx_message_issue(struct ucx_op *op)
     else if (!ucx_request_posted(request, message_post(request)))
         return;
     op->all_issued = op->issued == op->total;
+}
+
+/* A write of nothing: its answer says that the far agent is there and works. */
+void ucx_message_ping(struct nxl_backend_conn *conn)
+{
+    struct ucx_request *request = ucx_request_take(conn, NULL, UCX_REQUEST_PING);
+
+    if (request == NULL)
+        return; /* no memory: the connect timeout ends the connection */
+    head_fill(request, UCX_MESSAGE_WRITE);
+    (void)ucx_request_posted(request, message_post(request));
 }
 
 /* Only an answer to a message that is out, to this life of its record, from who was asked. */
@@ -87,7 +103,7 @@ static struct ucx_request *request_find(struct nxl_backend *backend, const struc
     if (!request->busy || request->answered || request->generation != (uint32_t)(head->request >> 32) ||
         request->conn->own.token != head->token)
         return NULL;
-    if (request->kind != (head->kind == UCX_MESSAGE_DONE ? UCX_REQUEST_WRITE : UCX_REQUEST_READ))
+    if ((request->kind == UCX_REQUEST_READ) != (head->kind == UCX_MESSAGE_DATA) || !ucx_request_answers(request))
         return NULL;
     return request;
 }

@@ -24,6 +24,8 @@ const struct nxl_option ucx_options[] = {
      "UCX_KEEPALIVE_INTERVAL: how soon a dead peer behind shared memory is noticed"},
     {"drain_timeout", NXL_OPTION_DURATION, "2s", 10 * MS, 3600 * SECOND, NULL,
      "an ended operation that is not quiet by then takes its connection down"},
+    {"connect_timeout", NXL_OPTION_DURATION, "5s", 10 * MS, 600 * SECOND, NULL,
+     "a new connection that is not wired up by then has failed"},
     {"init_timeout", NXL_OPTION_DURATION, "10s", 10 * MS, 600 * SECOND, NULL, "limit of ucp_init"},
     {NULL, NXL_OPTION_BOOL, NULL, 0, 0, NULL, NULL},
 };
@@ -51,6 +53,7 @@ enum nxl_code ucx_settings_read(struct ucx_settings *settings, const struct nxl_
     settings->spin_ns = config->number(config, "spin");
     settings->keepalive_ns = config->number(config, "keepalive");
     settings->drain_ns = config->number(config, "drain_timeout");
+    settings->connect_ns = config->number(config, "connect_timeout");
     settings->init_ns = config->number(config, "init_timeout");
     settings->protocol = UCX_PROTOCOL_AUTO;
     if (strcmp(protocol, "rma") == 0)

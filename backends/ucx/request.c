@@ -28,23 +28,25 @@ static struct ucx_request *request_new(struct nxl_backend *backend)
     return request;
 }
 
-/* NULL: no memory; the operation has got the status. */
-struct ucx_request *ucx_request_take(struct ucx_op *op, enum ucx_request_kind kind)
+/* op may be NULL. NULL: no memory; the operation has got the status. */
+struct ucx_request *ucx_request_take(struct nxl_backend_conn *conn, struct ucx_op *op, enum ucx_request_kind kind)
 {
-    struct nxl_backend *backend = op->conn->backend;
+    struct nxl_backend *backend = conn->backend;
     struct ucx_request *request = backend->own.free_requests;
 
     if (request != NULL)
         backend->own.free_requests = request->next;
     else
         request = request_new(backend);
+    if (request == NULL && op == NULL)
+        return NULL;
     if (request == NULL) {
         op->status = UCS_ERR_NO_MEMORY;
         ucx_op_touch(op);
         return NULL;
     }
     request->op = op;
-    request->conn = op->conn;
+    request->conn = conn;
     request->kind = kind;
     request->busy = 1;
     request->sent = request->answered = 0;
@@ -69,6 +71,8 @@ static void request_give(struct ucx_request *request)
     request->conn->own.outstanding_bytes -= request->len;
     request->generation++; /* a late answer finds nobody */
     ucx_request_return(request);
+    if (request->kind == UCX_REQUEST_PING && request->answered)
+        request->conn->own.wired = 1;
     if (request->conn->own.gone)
         request->backend->own.conn_failed = 1; /* maybe the last one that the connection waited for */
     if (op == NULL)
@@ -83,14 +87,19 @@ static void request_give(struct ucx_request *request)
     ucx_op_touch(op);
 }
 
+/* True for a message of ours, which the far agent answers. */
+int ucx_request_answers(const struct ucx_request *request)
+{
+    return request->kind == UCX_REQUEST_WRITE || request->kind == UCX_REQUEST_READ ||
+           request->kind == UCX_REQUEST_PING;
+}
+
 /* Gives the record back once UCX and, for a message, the far side are through with it. */
 void ucx_request_check(struct ucx_request *request)
 {
-    int message = request->kind == UCX_REQUEST_WRITE || request->kind == UCX_REQUEST_READ;
-
     if (!request->sent)
         return;
-    if (message && !request->answered && request->status == UCS_OK &&
+    if (ucx_request_answers(request) && !request->answered && request->status == UCS_OK &&
         request->conn->own.state != UCX_CONN_CLOSED)
         return;
     request_give(request);
@@ -119,8 +128,10 @@ int ucx_request_posted(struct ucx_request *request, ucs_status_ptr_t posted)
     struct nxl_backend_conn *conn = request->conn;
     int refused = UCS_PTR_IS_ERR(posted);
 
-    op->in_flight++;
-    op->issued += request->len;
+    if (op != NULL) {
+        op->in_flight++;
+        op->issued += request->len;
+    }
     conn->own.outstanding++;
     conn->own.outstanding_bytes += request->len;
     if (UCS_PTR_IS_PTR(posted))

@@ -33,7 +33,7 @@ void ucx_rma_issue(struct ucx_op *op)
         if (conn->own.outstanding >= UCX_REQUESTS_MAX || conn->own.outstanding_bytes >= settings->window_bytes ||
             conn->own.error != UCS_OK)
             return;
-        request = ucx_request_take(op, UCX_REQUEST_RMA);
+        request = ucx_request_take(op->conn, op, UCX_REQUEST_RMA);
         if (request == NULL)
             return;
         if (!ucx_op_slice(op, settings->chunk_bytes, &slice)) {
@@ -51,7 +51,7 @@ void ucx_rma_issue(struct ucx_op *op)
 /* After it, what was put before is in the target's memory. */
 int ucx_rma_flush(struct ucx_op *op)
 {
-    struct ucx_request *request = ucx_request_take(op, UCX_REQUEST_FLUSH);
+    struct ucx_request *request = ucx_request_take(op->conn, op, UCX_REQUEST_FLUSH);
     ucp_request_param_t param = {
         .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
         .cb = {.send = ucx_request_on_sent},

@@ -351,7 +351,7 @@ void ucx_op_cancel(struct nxl_backend *backend, uint64_t op_id)
 }
 
 /* Returns the time of op's next limit; op may be gone. */
-static uint64_t op_deadline(struct ucx_op *op, uint64_t now_ns)
+static uint64_t op_deadline(struct ucx_op *op, uint64_t now_ns, int *stuck)
 {
     uint64_t due = op->ended ? op->drain_ns : op->deadline_ns;
     char text[160];
@@ -361,7 +361,7 @@ static uint64_t op_deadline(struct ucx_op *op, uint64_t now_ns)
     if (now_ns < due)
         return due;
     if (op->ended) {
-        ucx_conn_fail(op->conn, UCS_ERR_TIMED_OUT, "an ended operation did not become quiet in time");
+        *stuck = 1;
         op->drain_ns = 0; /* now it is the closing endpoint's turn */
         return UINT64_MAX;
     }
@@ -372,22 +372,53 @@ static uint64_t op_deadline(struct ucx_op *op, uint64_t now_ns)
     return due;
 }
 
+/* Time of the limit of a connection that is not wired up yet. */
+static uint64_t conn_deadline(struct nxl_backend_conn *conn, uint64_t now_ns)
+{
+    if (conn->own.wired || conn->own.state != UCX_CONN_OPEN)
+        return UINT64_MAX;
+    if (now_ns < conn->own.wire_due_ns)
+        return conn->own.wire_due_ns;
+    ucx_conn_fail(conn, UCS_ERR_TIMED_OUT, "the peer did not answer the connection");
+    return UINT64_MAX;
+}
+
+static uint64_t conn_ops_deadline(struct nxl_backend_conn *conn, uint64_t now_ns)
+{
+    uint64_t next_due = UINT64_MAX;
+    struct ucx_link *link, *next;
+    int stuck = 0;
+
+    for (link = conn->own.ops.next; link != &conn->own.ops; link = next) {
+        uint64_t due;
+
+        next = link->next;
+        due = op_deadline(UCX_OF(link, struct ucx_op, link), now_ns, &stuck);
+        if (due < next_due)
+            next_due = due;
+    }
+    if (stuck) /* after the loop: it ends every operation of the connection */
+        ucx_conn_fail(conn, UCS_ERR_TIMED_OUT, "an ended operation did not become quiet in time");
+    return next_due;
+}
+
 void ucx_ops_deadlines(struct nxl_backend *backend, uint64_t now_ns)
 {
     uint64_t next_due = UINT64_MAX;
-    struct ucx_link *c, *o, *next;
+    struct ucx_link *link;
 
-    for (c = backend->own.conns.next; c != &backend->own.conns; c = c->next) {
-        struct nxl_backend_conn *conn = UCX_OF(c, struct nxl_backend_conn, link);
+    backend->own.next_deadline_ns = UINT64_MAX;
+    for (link = backend->own.conns.next; link != &backend->own.conns; link = link->next) {
+        struct nxl_backend_conn *conn = UCX_OF(link, struct nxl_backend_conn, link);
+        uint64_t wire_due = conn_deadline(conn, now_ns);
+        uint64_t ops_due = conn_ops_deadline(conn, now_ns);
 
-        for (o = conn->own.ops.next; o != &conn->own.ops; o = next) {
-            uint64_t due;
-
-            next = o->next;
-            due = op_deadline(UCX_OF(o, struct ucx_op, link), now_ns);
-            if (due < next_due)
-                next_due = due;
-        }
+        if (wire_due < next_due)
+            next_due = wire_due;
+        if (ops_due < next_due)
+            next_due = ops_due;
     }
-    backend->own.next_deadline_ns = next_due;
+    /* What ended just now may have set an earlier one. */
+    if (next_due < backend->own.next_deadline_ns)
+        backend->own.next_deadline_ns = next_due;
 }

@@ -45,7 +45,7 @@ struct ucx_link {
 
 struct ucx_settings {
     char *tls, *device_list, *engine_config;
-    int64_t spin_ns, keepalive_ns, drain_ns, init_ns;
+    int64_t spin_ns, keepalive_ns, drain_ns, init_ns, connect_ns;
     uint64_t window_bytes, chunk_bytes;
     uint32_t depth;
     enum { UCX_PROTOCOL_AUTO, UCX_PROTOCOL_RMA, UCX_PROTOCOL_MESSAGE } protocol;
@@ -96,6 +96,8 @@ struct nxl_backend_conn {
         enum nxl_path_class path;
         const char *device; /* interned */
         int by_message;     /* the agents' own protocol instead of put and get */
+        int wired;          /* the far agent has answered once */
+        uint64_t wire_due_ns;
         int gone;           /* the DISCONNECT command has been seen */
         uint64_t token;     /* random; an answer must carry it */
         struct ucx_link ops, issue, remotes;
@@ -158,7 +160,7 @@ struct ucx_segment {
     uint32_t slot, len;
 };
 
-enum ucx_request_kind { UCX_REQUEST_RMA, UCX_REQUEST_FLUSH, UCX_REQUEST_WRITE, UCX_REQUEST_READ };
+enum ucx_request_kind { UCX_REQUEST_RMA, UCX_REQUEST_FLUSH, UCX_REQUEST_WRITE, UCX_REQUEST_READ, UCX_REQUEST_PING };
 
 /* One request to UCX or one message of ours with its answer. Progress thread. */
 struct ucx_request {
@@ -290,7 +292,8 @@ unsigned ucx_ops_settle(struct nxl_backend *backend);
 void ucx_ops_deadlines(struct nxl_backend *backend, uint64_t now_ns);
 
 /* request.c: records. Progress thread. */
-struct ucx_request *ucx_request_take(struct ucx_op *op, enum ucx_request_kind kind);
+struct ucx_request *ucx_request_take(struct nxl_backend_conn *conn, struct ucx_op *op, enum ucx_request_kind kind);
+int ucx_request_answers(const struct ucx_request *request);
 void ucx_request_return(struct ucx_request *request); /* not posted */
 /* Counts a post just made; 0 if UCX refused it: the operation has got the status then. */
 int ucx_request_posted(struct ucx_request *request, ucs_status_ptr_t posted);
@@ -303,6 +306,7 @@ void ucx_requests_free(struct nxl_backend *backend);
 void ucx_rma_issue(struct ucx_op *op);
 int ucx_rma_flush(struct ucx_op *op);
 void ucx_message_issue(struct ucx_op *op);
+void ucx_message_ping(struct nxl_backend_conn *conn);
 ucs_status_t ucx_message_on_arrival(void *arg, const void *header, size_t header_length, void *data, size_t length,
                                     const ucp_am_recv_param_t *param);
 /* reply.c: the far side of a message. */

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <sys/wait.h>
 
-#define LIMIT_MS 5000
+#define LIMIT_MS 5000 /* with connect_timeout=2s: see main() */
 
 static void quiet_after_death(struct pair *pair, struct ucx_rig_op *op)
 {
@@ -85,7 +85,7 @@ static void posts_while_the_peer_dies_all_end(void **state)
             codes[i] = ucx_rig_submit(pair.rig, ops[i], &err);
             if (i == 20 * round)
                 far_kill(&pair.far);
-            if (i == 150)
+            if (i == 150 && codes[i - 1] == NXL_OK)
                 assert_true(ucx_rig_wait_end(pair.rig, ops[i - 1], LIMIT_MS));
         }
         for (int i = 0; i < 200; i++) {

@@ -229,7 +229,7 @@ static void again_is_followed_by_ready(void **state)
     int again = 0;
 
     (void)state;
-    ucx_settings[2] = "depth=2";
+    ucx_settings[3] = "depth=2";
     pair_open(&pair, 4 << 20);
     for (uint32_t i = 0; i < 64; i++) {
         enum nxl_code code;
@@ -253,7 +253,7 @@ static void again_is_followed_by_ready(void **state)
         assert_true(ucx_rig_wait_quiet(pair.rig, ops[i], 30000));
     assert_true(again > 0);
     pair_close(&pair);
-    ucx_settings[2] = NULL;
+    ucx_settings[3] = NULL;
 }
 
 static void cancel_leads_to_quiet_and_the_connection_lives(void **state)
@@ -316,13 +316,16 @@ int main(int argc, char **argv)
     if (argc > 1 && strncmp(argv[1], "environment-", 12) == 0)
         return environment_main(argv[1] + 12, argc > 2 ? argv[2] : NULL);
     if (argc < 3) {
-        fprintf(stderr, "usage: test_ucx <tls> <protocol>\n");
+        fprintf(stderr, "usage: test_ucx <tls> <protocol> [test name with *]\n");
         return 2;
     }
+    if (argc > 3)
+        cmocka_set_test_filter(argv[3]);
     snprintf(tls, sizeof(tls), "tls=%s", argv[1]);
     snprintf(protocol, sizeof(protocol), "protocol=%s", argv[2]);
     ucx_settings[0] = tls;
     ucx_settings[1] = protocol;
+    ucx_settings[2] = "connect_timeout=2s";
     failed = cmocka_run_group_tests_name("ucx: what moves", tests, NULL, NULL);
     failed += death_run();
     failed += environment_run();

@@ -101,7 +101,7 @@ static void host_log(struct nxl_host *host, int level, const char *text)
     struct ucx_rig *rig = (struct ucx_rig *)(void *)host;
     size_t used;
 
-    if (getenv("UCX_RIG_VERBOSE") != NULL)
+    if (getenv("NXL_RIG_VERBOSE") != NULL)
         fprintf(stderr, "[%d] level %d: %s\n", (int)getpid(), level, text);
     pthread_mutex_lock(&rig->lock);
     used = strlen(rig->log);
