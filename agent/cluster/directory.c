@@ -9,6 +9,7 @@
 #include "base/mem.h"
 #include "base/metric.h"
 #include "base/option.h"
+#include "cluster/identity.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -219,18 +220,14 @@ static const struct nxl_redis_ops follow_ops = {on_follow_up, on_follow_down};
 
 /* ---- open ---- */
 
+/* Both become part of keys and of a MATCH pattern. */
 static enum nxl_code check_name(const char *what, const char *text, size_t room, struct nxl_err *err)
 {
-    size_t size = strlen(text);
-
-    /* It becomes part of keys and of a MATCH pattern. */
-    if (size == 0 || size >= room)
-        return nxl_err_set(err, NXL_CONFIG, 0, "directory: the %s '%.80s' has %zu bytes; 1 to %zu are allowed", what,
-                           text, size, room - 1);
-    if (strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-") != size)
-        return nxl_err_set(err, NXL_CONFIG, 0, "directory: the %s '%.80s' may hold only letters, digits, '.', '_' and '-'",
-                           what, text);
-    return NXL_OK;
+    if (nxl_identity_is_label(text, room - 1))
+        return NXL_OK;
+    return nxl_err_set(err, NXL_CONFIG, 0,
+                       "directory: the %s '%.80s' must have 1 to %zu bytes and hold only letters, digits, '.', '_' and '-'",
+                       what, text, room - 1);
 }
 
 static void open_metrics(struct nxl_directory *directory, struct nxl_metrics *metrics)

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/metric.h"
+#include "cluster/identity.h"
 #include "cluster/trust.h"
 
 #include <stdio.h>
@@ -49,24 +50,6 @@ static enum nxl_code take_line(struct nxl_view *rest, const char *key, char *to,
     return NXL_OK;
 }
 
-/* 1..3 components of [A-Za-z0-9._-]+ */
-static int prefix_valid(const char *text)
-{
-    unsigned components = 0;
-
-    for (;;) {
-        size_t size = strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-");
-
-        if (size == 0 || ++components > 3)
-            return 0;
-        if (text[size] == '\0')
-            return 1;
-        if (text[size] != '/')
-            return 0;
-        text += size + 1;
-    }
-}
-
 enum nxl_code directory_fact_decode(struct nxl_view text, struct directory_fact_text *ret, struct nxl_err *err)
 {
     struct directory_fact_text fact = {0};
@@ -92,7 +75,7 @@ enum nxl_code directory_fact_decode(struct nxl_view text, struct directory_fact_
         return code;
     if (text.size != 0)
         return nxl_err_set(err, NXL_MISMATCH, 0, "fact: %zu bytes follow after its end", text.size);
-    if (!prefix_valid(fact.prefix))
+    if (!nxl_identity_is_incarnation(fact.prefix))
         return nxl_err_set(err, NXL_MISMATCH, 0, "fact: prefix '%s' is no incarnation or part of one", fact.prefix);
     if (strcmp(life, life_words[NXL_LIFE_DEAD]) == 0)
         fact.life = NXL_LIFE_DEAD;
@@ -267,7 +250,7 @@ void nxl_directory_fact(struct nxl_directory *directory, const char *prefix, enu
 
     if (!directory->enabled || directory->fenced || life == NXL_LIFE_LIVE)
         return;
-    if (!prefix_valid(prefix) || strlen(prefix) > NXL_INCARNATION_MAX) {
+    if (!nxl_identity_is_incarnation(prefix) || strlen(prefix) > NXL_INCARNATION_MAX) {
         nxl_warn("store", "event=fact_ignored why=\"not an incarnation\" prefix=%s", nxl_quote(prefix));
         return;
     }

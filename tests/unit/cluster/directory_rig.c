@@ -120,6 +120,10 @@ static void on_fenced(void *arg)
     struct agent *agent = arg;
 
     agent->fenced++;
+    if (agent->close_when_fenced) {
+        nxl_directory_close(agent->directory);
+        agent->directory = NULL;
+    }
 }
 
 static const struct nxl_directory_ops ops = {on_record, on_fact, on_state, on_fenced};

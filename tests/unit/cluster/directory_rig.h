@@ -34,6 +34,7 @@ struct agent {
     struct nxl_directory *directory;
     char node[64], incarnation[128];
     int up, ups, wiped, fenced;
+    int close_when_fenced; /* closes the directory inside on_fenced */
     char why[512];
     uint32_t records, withdrawn, facts;
     struct {

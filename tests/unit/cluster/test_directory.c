@@ -39,6 +39,26 @@ static void a_published_peer_is_found_by_name_at_another_agent(void **state)
     agent_close(two);
 }
 
+static void a_name_may_hold_what_keys_and_formats_find_special(void **state)
+{
+    static const char *const names[] = {"with space", "100%s%n", "{x}:y", "a*b?[c]", "\"q\\", "gr\xc3\xbc\xc3\x9f"};
+    struct rig *rig = *state;
+    struct agent *one = agent_start(rig, "n1", "a");
+
+    for (size_t i = 0; i < NXL_COUNT_OF(names); i++) {
+        char incarnation[64];
+        struct answer answer;
+
+        (void)snprintf(incarnation, sizeof(incarnation), "n1/boot/%zu", i);
+        agent_publish(one, names[i], incarnation, 1, "");
+        (void)agent_lookup(one, names[i], "", 2000, &answer);
+        rig_until(rig, answer_came, &answer);
+        assert_int_equal(answer.code, NXL_OK);
+        assert_string_equal(answer.incarnation, incarnation);
+    }
+    agent_close(one);
+}
+
 static void a_name_that_nobody_has_is_not_found_at_once_without_patience(void **state)
 {
     struct rig *rig = *state;
@@ -442,7 +462,7 @@ static void settings_that_cannot_work_are_refused_at_open(void **state)
         {"store.url", "redis://x:0", "port"},
         {"store.url", "mysql://x", "begins with"},
         {"node", "a{b", "letters"},
-        {"node", "", "bytes"},
+        {"node", "", "1 to"},
     };
     struct rig *rig = *state;
 
@@ -470,6 +490,7 @@ int main(void)
 #define WITH_SERVER(test) cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown)
     const struct CMUnitTest tests[] = {
         WITH_SERVER(a_published_peer_is_found_by_name_at_another_agent),
+        WITH_SERVER(a_name_may_hold_what_keys_and_formats_find_special),
         WITH_SERVER(a_name_that_nobody_has_is_not_found_at_once_without_patience),
         WITH_SERVER(two_waiters_of_one_name_keep_their_own_deadlines),
         WITH_SERVER(the_stream_wakes_a_waiter_long_before_it_would_ask_again),

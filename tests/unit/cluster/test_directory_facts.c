@@ -100,7 +100,7 @@ static void malformed_texts_are_refused_by_the_name_of_the_line(void **state)
         {"nixlet-fact 1\nprefix n\ncluster c\nlife dead\nwitness w\nreason r\n", "cluster"},
         {"nixlet-fact 1\ncluster c\nprefix \nlife dead\nwitness w\nreason r\n", "prefix"},
         {"nixlet-fact 1\ncluster c\nprefix a//b\nlife dead\nwitness w\nreason r\n", "prefix"},
-        {"nixlet-fact 1\ncluster c\nprefix a/b/c/d\nlife dead\nwitness w\nreason r\n", "prefix"},
+        {"nixlet-fact 1\ncluster c\nprefix a/b/\nlife dead\nwitness w\nreason r\n", "prefix"},
         {"nixlet-fact 1\ncluster c\nprefix a/b c\nlife dead\nwitness w\nreason r\n", "prefix"},
         {"nixlet-fact 1\ncluster c\nprefix /\nlife dead\nwitness w\nreason r\n", "prefix"},
         {"nixlet-fact 1\ncluster c\nprefix n\nlife live\nwitness w\nreason r\n", "life"},

@@ -291,6 +291,24 @@ static void an_agent_whose_node_another_took_over_is_fenced_once_and_writes_noth
     agent_close(two);
 }
 
+static void a_directory_may_be_closed_and_opened_again_when_it_is_fenced(void **state)
+{
+    struct rig *rig = *state;
+    struct agent *one = agent_start(rig, "n1", "a"), *two;
+
+    one->close_when_fenced = 1;
+    two = agent_start(rig, "n1", "b");
+    rig_until(rig, is_fenced, one);
+    assert_null(one->directory);
+    agent_close(two);
+    one->close_when_fenced = 0;
+    (void)nxl_copy_text(one->incarnation, sizeof(one->incarnation), "n1/boot/c");
+    agent_open(one);
+    rig_until(rig, agent_is_up, one);
+    assert_int_equal(one->fenced, 1);
+    agent_close(one);
+}
+
 static void an_agent_that_closes_after_its_successor_came_takes_nothing_away(void **state)
 {
     struct rig *rig = *state;
@@ -440,6 +458,7 @@ int main(void)
         WITH_SERVER(one_or_two_lost_heartbeats_expire_nothing),
         WITH_SERVER(a_store_that_becomes_a_replica_is_left_and_found_again),
         WITH_SERVER(an_agent_whose_node_another_took_over_is_fenced_once_and_writes_nothing),
+        WITH_SERVER(a_directory_may_be_closed_and_opened_again_when_it_is_fenced),
         WITH_SERVER(an_agent_that_closes_after_its_successor_came_takes_nothing_away),
         WITH_SERVER(an_agent_that_was_stopped_beyond_its_lease_wakes_up_fenced),
         WITH_SERVER(an_agent_that_was_stopped_shortly_goes_on),
