@@ -127,6 +127,10 @@ enum nxl_code ucx_settings_apply(struct nxl_backend *backend, ucp_config_t *conf
         {"MM_ERROR_HANDLING", "y", tls_has(settings->tls, "sysv") || tls_has(settings->tls, "posix") ||
                                        tls_has(settings->tls, "sm") || tls_has(settings->tls, "shm") ||
                                        tls_has(settings->tls, "mm")},
+        /* Blocking connects would stop the thread for a dead host's SYN time-outs, and 1.13 aborts the
+         * process if the peer dies between its connect() and its first send(). */
+        {"CONN_NB", "y", tls_has(settings->tls, "tcp")},
+        {"TCP_CONN_NB", "y", tls_has(settings->tls, "tcp")},
         /* 1.13 reads the short names, later versions the long ones. TX must not exceed RX. */
         {"RX_SEG_SIZE", "256k", tls_has(settings->tls, "tcp")},
         {"TX_SEG_SIZE", "256k", tls_has(settings->tls, "tcp")},

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -167,6 +168,8 @@ static void thread_run(struct nxl_backend *backend)
             idle_since_ns = now_ns;
         else if (now_ns - idle_since_ns >= (uint64_t)backend->settings.spin_ns)
             thread_sleep(backend, now_ns);
+        else
+            (void)sched_yield(); /* the peer, or the agent's loop, may wait for this very core */
     }
 }
 
