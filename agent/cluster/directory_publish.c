@@ -16,6 +16,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LEAVE_RECORDS 1024u /* withdrawn one by one at the end */
+
 /* KEYS node peers name changes. ARGV agent lease_ms field bytes incarnation node stamp stream_max ns name label
  * name_ms inline. */
 static const char publish_script[] =
@@ -276,7 +278,8 @@ enum nxl_code nxl_directory_publish(struct nxl_directory *directory, const struc
     entry->generation = ++directory->generation;
     entry->dirty = 1;
     nxl_metric_set(directory->metric.records, directory->record_count);
-    directory_flush(directory);
+    if (directory->up && !entry->sent)
+        publish_send(directory, entry);
     return NXL_OK;
 }
 
@@ -405,7 +408,8 @@ void directory_leave_store(struct nxl_directory *directory)
 {
     struct nxl_redis_words words = {0};
 
-    while (directory->records != NULL) {
+    /* The rest goes with the node's keys; only its index entries stay until they lapse. */
+    for (uint32_t left = LEAVE_RECORDS; directory->records != NULL && left > 0; left--) {
         char incarnation[NXL_INCARNATION_MAX + 1];
 
         (void)nxl_copy_text(incarnation, sizeof(incarnation), directory->records->incarnation);
