@@ -74,7 +74,7 @@ static void listen_again(struct fake_agent *agent)
 
     unlink(agent->path);
     snprintf(addr.sun_path, sizeof(addr.sun_path), "%s", agent->path);
-    agent->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    agent->listener = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     must(agent->listener >= 0, "socket");
     must(bind(agent->listener, (struct sockaddr *)&addr, sizeof(addr)) == 0, "bind");
     must(listen(agent->listener, 8) == 0, "listen");
