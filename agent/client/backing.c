@@ -196,19 +196,17 @@ static const struct mapping *scan_mapping(const struct nxl_backing_scan *scan, u
     return &scan->maps[low];
 }
 
-/* 1 if fd is the mapping's file: same inode, and same device or (file systems that print another
+/* 1 if this is the mapping's file: same inode, and same device or (file systems that print another
  * device in maps) same name. */
-static int fd_is(int fd, const struct mapping *mapping)
+static int file_is(const struct stat *st, const char *link, const struct mapping *mapping)
 {
-    char link[32], path[4096];
-    struct stat st;
+    char path[4096];
     ssize_t size;
 
-    if (fstat(fd, &st) != 0 || st.st_ino != mapping->ino)
+    if (st->st_ino != mapping->ino)
         return 0;
-    if (st.st_dev == mapping->dev)
+    if (st->st_dev == mapping->dev)
         return 1;
-    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
     size = readlink(link, path, sizeof(path) - 1);
     if (size < 0 || !mapping->path)
         return 0;
@@ -216,7 +214,39 @@ static int fd_is(int fd, const struct mapping *mapping)
     return strcmp(path, mapping->path) == 0;
 }
 
-/* A descriptor of this process for the mapping's file, dup'd; -1: none. */
+/* 1 if our own descriptor is the mapping's file, open for reading and writing. */
+static int fd_is(int fd, const struct mapping *mapping)
+{
+    char link[32];
+    struct stat st;
+
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    return (fcntl(fd, F_GETFL) & (O_ACCMODE | O_PATH)) == O_RDWR && fstat(fd, &st) == 0 &&
+           file_is(&st, link, mapping);
+}
+
+/* A descriptor of our own for the file behind the application's descriptor number; -1: it is
+ * another file. The application may close it at any time, so it is looked at by name, and what we
+ * then hold is checked again. */
+static int take_open(const char *number, const struct mapping *mapping)
+{
+    char link[64];
+    struct stat st;
+    int fd;
+
+    snprintf(link, sizeof(link), "/proc/self/fd/%.20s", number);
+    if (stat(link, &st) != 0 || !file_is(&st, link, mapping))
+        return -1;
+    fd = open(link, O_RDWR | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    if (fd < 0) /* no right to open it, but it may be open with that right */
+        fd = fcntl(atoi(number), F_DUPFD_CLOEXEC, 3);
+    if (fd < 0 || fd_is(fd, mapping))
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* A descriptor for the mapping's file, found among those that this process has open; -1: none. */
 static int find_open(const struct mapping *mapping)
 {
     DIR *dir = opendir("/proc/self/fd");
@@ -225,17 +255,9 @@ static int find_open(const struct mapping *mapping)
 
     if (!dir)
         return -1;
-    while (found < 0 && (entry = readdir(dir)) != NULL) {
-        char *end;
-        long fd = strtol(entry->d_name, &end, 10);
-
-        if (end == entry->d_name || *end != '\0' || fd == dirfd(dir))
-            continue;
-        if ((fcntl((int)fd, F_GETFL) & (O_ACCMODE | O_PATH)) != O_RDWR ||
-            !fd_is((int)fd, mapping))
-            continue;
-        found = fcntl((int)fd, F_DUPFD_CLOEXEC, 3);
-    }
+    while (found < 0 && (entry = readdir(dir)) != NULL)
+        if (entry->d_name[0] != '.')
+            found = take_open(entry->d_name, mapping);
     closedir(dir);
     return found;
 }

@@ -18,6 +18,8 @@
 
 #define GLANCE_NS 10000000ull
 #define GLANCE_EVERY 64u
+#define RETIRED_BYTES 4096u
+_Static_assert(sizeof(struct nxl_ring_header) <= RETIRED_BYTES, "the header is what stays");
 
 static void close_fd(int *fd)
 {
@@ -251,11 +253,11 @@ static void session_retire(struct nxl_session *session)
     close_fd(&session->fd);
     close_fd(&session->doorbell);
     close_fd(&session->wake);
-    /* A thread that only looks may still hold the pointer: it then sees zeros, not a hole. The
-     * address range stays, its memory goes. */
-    if (session->base)
-        (void)mmap(session->base, session->base_size, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+    /* A thread that only looks may still hold the pointer: the mapping stays until the client
+     * closes, and its header with it; the memory behind all the rest is given back. */
+    if (session->base && session->base_size > RETIRED_BYTES)
+        (void)madvise((char *)session->base + RETIRED_BYTES, session->base_size - RETIRED_BYTES,
+                      MADV_REMOVE);
     free(session->submit.posts);
     free(session->submit.free_slots);
     free(session->submit.later);
