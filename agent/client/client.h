@@ -59,6 +59,7 @@ struct nxl_peer {
     char name[NXL_NAME_MAX + 1];
     uint32_t refs; /* objects: the application, lists, transfers */
     int closed;
+    int published; /* the full record is in the store: a new agent is asked to put it there again */
     uint32_t id; /* at session; 0: none */
     struct nxl_session *session;
     struct nxl_text *incarnations; /* newest first */

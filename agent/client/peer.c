@@ -76,6 +76,20 @@ static enum nxl_code peer_present(struct nxl_peer *peer, struct nxl_session *ses
     return code;
 }
 
+/* The record went with the agent. If this fails, others do not find the peer by name until the
+ * application publishes again; nothing else of the reconnect depends on it. */
+static void publish_again(struct nxl_peer *peer, struct nxl_session *session)
+{
+    struct nxl_call *call = peer->published ? nxl_call_new(session, NXL_FRAME_SEND) : NULL;
+    struct nxl_err err;
+
+    if (!call)
+        return;
+    call->frame.peer = peer->id;
+    NXL_IGNORE(nxl_call_run(session, call, NULL, 0, nxl_client_timeout(peer->client), &err));
+    nxl_call_free(session, call);
+}
+
 enum nxl_code nxl_peer_revive(struct nxl_peer *peer, struct nxl_session *session,
                               struct nxl_err *err)
 {
@@ -88,6 +102,7 @@ enum nxl_code nxl_peer_revive(struct nxl_peer *peer, struct nxl_session *session
         atomic_store(&remote->stale, 1);
     pthread_mutex_unlock(&peer->client->objects.lock);
     nxl_memory_revive(peer, session);
+    publish_again(peer, session);
     return NXL_OK;
 }
 

@@ -240,6 +240,8 @@ enum nxl_code nxl_send_metadata(struct nxl_peer *peer, const char *label, const 
         code = frame_regs(frame, peer, regs, reg_count, err);
     if (code == NXL_OK)
         code = errand_run(&errand, 0, err);
+    if (code == NXL_OK && flags == 0 && (!label || !*label) && (!address || !*address))
+        peer->published = 1;
     errand_end(&errand);
     return code == NXL_OK ? code : nxl_err_wrap(err, code, "send metadata of '%s'", peer->name);
 }
@@ -283,6 +285,8 @@ enum nxl_code nxl_withdraw_metadata(struct nxl_peer *peer, const char *address, 
                      "address", err);
     if (code == NXL_OK)
         code = errand_run(&errand, 0, err);
+    if (code == NXL_OK && (!address || !*address))
+        peer->published = 0;
     errand_end(&errand);
     return code;
 }

@@ -40,8 +40,9 @@ struct nxl_client_options {
     uint32_t call_timeout_ms; /* [socket] calls; 0: 10000 */
     uint64_t arena_bytes;    /* room for lists and payloads; 0: 32 MiB */
     uint64_t notice_bytes;   /* notice ring; 0: 4 MiB */
-    /* 1: after the agent restarted, connect again and register everything again by itself
-     * (default when options are NULL or size is 0). Old transfers end with REMOTE_DISCONNECT. */
+    /* 1: after the agent restarted, connect again, register everything again and publish again what
+     * is in the store without a label, by itself (default when options are NULL or size is 0). Old
+     * transfers end with REMOTE_DISCONNECT. */
     uint32_t reconnect;
     uint32_t reserved;
 };

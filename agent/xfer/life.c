@@ -67,6 +67,27 @@ void xfer_suspect(struct nxl_xfer *xfer, const char *agent, int suspect)
 
 /* ---- the store -------------------------------------------------------------------------------- */
 
+/* A linked node's agent has another life, maybe at another address: we go there. Its handshake, not
+ * this record, then ends the earlier one. */
+static void next_life_dial(struct nxl_xfer *xfer, const struct nxl_record *record)
+{
+    struct xfer_agent *agent = xfer->agents;
+    struct nxl_link *link;
+    struct nxl_err err;
+
+    if (xfer->links == NULL || record->agent[0] == '\0' || strcmp(record->agent, xfer->agent) == 0 ||
+        nxl_links_find(xfer->links, record->agent) != NULL)
+        return;
+    while (agent != NULL && (agent->link == NULL || strcmp(agent->node_name, record->node) != 0))
+        agent = agent->next;
+    if (agent == NULL)
+        return;
+    if (nxl_links_get(xfer->links, record->address, record->agent, &link, &err) == NXL_OK)
+        (void)xfer_agent_of(xfer, link);
+    else
+        nxl_debug("life", "event=\"next life not dialled\" agent=%s why=%s", nxl_quote(record->agent), nxl_quote(err.text));
+}
+
 static void on_record(void *arg, const struct nxl_record *record, int withdrawn)
 {
     struct nxl_xfer *xfer = arg;
@@ -74,6 +95,7 @@ static void on_record(void *arg, const struct nxl_record *record, int withdrawn)
 
     if (withdrawn)
         return; /* a hint that a name is free; life is told by facts */
+    next_life_dial(xfer, record);
     HASH_ITER(hh, xfer->sessions, session, next_session) {
         struct xfer_remote *remote, *next;
 
