@@ -10,6 +10,9 @@
 #include <string.h>
 #include <sys/random.h>
 
+/* How long a closed endpoint's requests may take to come back. */
+#define ABANDON_NS 500000000u
+
 #define ADDRESS_MAGIC 0x414c584eu
 #define ADDRESS_VERSION 1u
 
@@ -165,6 +168,9 @@ static void conn_closed(struct nxl_backend_conn *conn)
     conn->own.state = UCX_CONN_CLOSED;
     conn->own.ep = NULL;
     ucx_requests_drop(conn); /* nobody will answer any more */
+    conn->own.abandon_ns = ucx_now_ns() + ABANDON_NS;
+    if (conn->own.outstanding > 0 && conn->own.abandon_ns < conn->backend->own.next_deadline_ns)
+        conn->backend->own.next_deadline_ns = conn->own.abandon_ns;
     for (link = conn->own.ops.next; link != &conn->own.ops; link = next) {
         next = link->next;
         ucx_op_touch(UCX_OF(link, struct ucx_op, link));

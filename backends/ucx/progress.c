@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#define RECENT_NS 1000000000u
+
 uint64_t ucx_now_ns(void)
 {
     struct timespec now;
@@ -90,11 +92,16 @@ static unsigned commands_run(struct nxl_backend *backend)
     return count;
 }
 
-/* Milliseconds until the next deadline, rounded up; -1: none. */
+/* Milliseconds until the next deadline, rounded up; -1: none.
+ * UCX keeps what a full shared memory queue refused in a list of its own, also answers to the peer's
+ * gets, and no event tells when there is room again: ucp_worker_arm() succeeds and both sides would
+ * sleep for ever (1.13, seen between two busy agents). So for a while after work the sleep is short. */
 static int sleep_limit(const struct nxl_backend *backend, uint64_t now_ns)
 {
     uint64_t due = backend->own.next_deadline_ns, left;
 
+    if (now_ns - backend->own.worked_ns < RECENT_NS)
+        return 1;
     if (due == UINT64_MAX)
         return -1;
     if (due <= now_ns)
@@ -164,6 +171,8 @@ static void thread_run(struct nxl_backend *backend)
                 ucx_conn_release(UCX_OF(link, struct nxl_backend_conn, link));
             continue;
         }
+        if (work > 0)
+            backend->own.worked_ns = now_ns;
         if (work > 0 || backend->own.conn_failed)
             idle_since_ns = now_ns;
         else if (now_ns - idle_since_ns >= (uint64_t)backend->settings.spin_ns)

@@ -49,6 +49,7 @@ struct ucx_request *ucx_request_take(struct nxl_backend_conn *conn, struct ucx_o
     request->conn = conn;
     request->kind = kind;
     request->busy = 1;
+    request->orphan = 0;
     request->sent = request->answered = 0;
     request->status = UCS_OK;
     request->len = 0;
@@ -70,7 +71,8 @@ static void request_give(struct ucx_request *request)
     request->conn->own.outstanding--;
     request->conn->own.outstanding_bytes -= request->len;
     request->generation++; /* a late answer finds nobody */
-    ucx_request_return(request);
+    if (!request->orphan)
+        ucx_request_return(request);
     if (request->kind == UCX_REQUEST_PING && request->answered)
         request->conn->own.wired = 1;
     if (request->conn->own.gone)
@@ -108,9 +110,14 @@ void ucx_request_check(struct ucx_request *request)
 void ucx_request_on_sent(void *handle, ucs_status_t status, void *user_data)
 {
     struct ucx_request *request = user_data;
-    struct nxl_backend_conn *conn = request->conn;
+    struct nxl_backend_conn *conn;
 
     request->backend->lib.ucp_request_free(handle);
+    if (request->orphan) { /* it came after all; its connection may be gone */
+        ucx_request_return(request);
+        return;
+    }
+    conn = request->conn;
     request->sent = 1;
     if (status != UCS_OK && request->status == UCS_OK)
         request->status = status;
@@ -162,6 +169,30 @@ void ucx_requests_drop(struct nxl_backend_conn *conn)
             request->status = UCS_ERR_CANCELED;
         ucx_request_check(request);
     }
+}
+
+/* UCX 1.13 leaves flushes and puts of a shared memory endpoint unfinished for ever when its peer was
+ * killed, also after a forced close (seen with 25 at once). A closed endpoint has no lanes and no id
+ * that an answer could find, so nothing of it moves memory any more: the operations are quiet. The
+ * records stay allocated, because UCX may still complete them. */
+void ucx_requests_abandon(struct nxl_backend_conn *conn)
+{
+    struct nxl_backend *backend = conn->backend;
+    unsigned count = 0;
+
+    for (uint32_t i = 0; i < backend->own.requests_count; i++) {
+        struct ucx_request *request = backend->own.requests[i];
+
+        if (!request->busy || request->orphan || request->conn != conn)
+            continue;
+        if (request->status == UCS_OK)
+            request->status = UCS_ERR_CANCELED;
+        request->orphan = 1;
+        request_give(request);
+        count++;
+    }
+    if (count > 0)
+        ucx_log(backend, 2, "ucx kept %u requests of a closed endpoint, given up device=%s", count, conn->own.device);
 }
 
 void ucx_requests_free(struct nxl_backend *backend)

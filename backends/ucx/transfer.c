@@ -372,9 +372,15 @@ static uint64_t op_deadline(struct ucx_op *op, uint64_t now_ns, int *stuck)
     return due;
 }
 
-/* Time of the limit of a connection that is not wired up yet. */
+/* Time of the limit of a connection that is not wired up yet, or closed and not drained. */
 static uint64_t conn_deadline(struct nxl_backend_conn *conn, uint64_t now_ns)
 {
+    if (conn->own.state == UCX_CONN_CLOSED && conn->own.outstanding > 0) {
+        if (now_ns < conn->own.abandon_ns)
+            return conn->own.abandon_ns;
+        ucx_requests_abandon(conn);
+        return UINT64_MAX;
+    }
     if (conn->own.wired || conn->own.state != UCX_CONN_OPEN)
         return UINT64_MAX;
     if (now_ns < conn->own.wire_due_ns)

@@ -98,6 +98,7 @@ struct nxl_backend_conn {
         int by_message;     /* the agents' own protocol instead of put and get */
         int wired;          /* the far agent has answered once */
         uint64_t wire_due_ns;
+        uint64_t abandon_ns; /* closed, but UCX keeps requests: given up at this time */
         int gone;           /* the DISCONNECT command has been seen */
         uint64_t token;     /* random; an answer must carry it */
         struct ucx_link ops, issue, remotes;
@@ -171,6 +172,7 @@ struct ucx_request {
     uint32_t index, generation;
     enum ucx_request_kind kind;
     int busy, sent, answered;
+    int orphan; /* given up: UCX may still point at it, nobody counts it */
     ucs_status_t status;
     uint64_t len;
     uint32_t count;
@@ -219,6 +221,7 @@ struct nxl_backend {
         uint32_t requests_room, requests_count, replies;
         int conn_failed, stop;
         uint64_t next_deadline_ns;
+        uint64_t worked_ns; /* when UCX last had something to do */
         struct ucx_name *names;
         struct ucx_command stop_command;
     } own;
@@ -300,6 +303,7 @@ int ucx_request_posted(struct ucx_request *request, ucs_status_ptr_t posted);
 void ucx_request_on_sent(void *handle, ucs_status_t status, void *user_data);
 void ucx_request_check(struct ucx_request *request);
 void ucx_requests_drop(struct nxl_backend_conn *conn);
+void ucx_requests_abandon(struct nxl_backend_conn *conn);
 void ucx_requests_free(struct nxl_backend *backend);
 
 /* rma.c and message.c: one turn of an operation. */
