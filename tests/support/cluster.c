@@ -252,7 +252,7 @@ void cluster_peer_start(struct cluster *c, int agent, const char *name, uint64_t
     snprintf(ret->name, sizeof(ret->name), "%s", name);
     fd = (struct pollfd){.fd = out[0], .events = POLLIN};
     while (strchr(line, '\n') == NULL && used < sizeof(line) - 1) {
-        ssize_t got;
+        ssize_t got = 0;
 
         if (poll(&fd, 1, 20000) <= 0 || (got = read(out[0], line + used, sizeof(line) - 1 - used)) <= 0) {
             log_tail(log);
