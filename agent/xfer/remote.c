@@ -81,17 +81,20 @@ static int id_compare(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+static int is_allowed(const struct xfer_remote *remote, uint64_t id)
+{
+    return remote->allowed_count > 0 && bsearch(&id, remote->allowed, remote->allowed_count, sizeof(id), id_compare) != NULL;
+}
+
 int xfer_remote_accepts(void *arg, const struct nxl_catalog_region *region)
 {
-    const struct xfer_remote *remote = arg;
-
-    return bsearch(&region->id, remote->allowed, remote->allowed_count, sizeof(uint64_t), id_compare) != NULL;
+    return is_allowed(arg, region->id);
 }
 
 void xfer_remote_allow(struct xfer_remote *remote, const struct nxl_record *record)
 {
     for (uint32_t i = 0; i < record->region_count; i++) {
-        if (bsearch(&record->regions[i].id, remote->allowed, remote->allowed_count, sizeof(uint64_t), id_compare) != NULL)
+        if (is_allowed(remote, record->regions[i].id))
             continue;
         if (remote->allowed_count == remote->allowed_room) {
             remote->allowed_room = remote->allowed_room == 0 ? 16 : remote->allowed_room * 2;
