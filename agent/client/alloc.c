@@ -131,8 +131,8 @@ enum nxl_code nxl_alloc(size_t size, uint32_t flags, void **ret, struct nxl_err 
     int done;
 
     if (size == 0 || size > SIZE_MAX / 2 - page)
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "nxl_alloc: a size of %zu bytes is not possible",
-                           size);
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0,
+                           "nxl_alloc: a size of %zu bytes is not possible", size);
     if (flags & ~(NXL_ALLOC_HUGE | NXL_ALLOC_HUGE_REQUIRE | NXL_ALLOC_POPULATE))
         return nxl_err_set(err, NXL_INVALID_PARAM, 0, "nxl_alloc: flags %#x are unknown", flags);
     done = allocate((size + page - 1) & ~(page - 1), huge, populate, &item, &step);

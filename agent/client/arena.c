@@ -9,7 +9,7 @@
 #define LAST 2u
 
 struct tag {
-    uint64_t size; /* of the block with its tag; FREE and LAST in the low bits */
+    uint64_t size;   /* of the block with its tag; FREE and LAST in the low bits */
     uint64_t before; /* size of the block in front; 0: the first */
 };
 struct links { /* behind the tag of a free block: offsets + 1 */
@@ -69,7 +69,7 @@ static void block_remove(struct nxl_arena *arena, uint64_t at)
     else
         arena->heads[row][column] = links->next;
     if (!arena->heads[row][column]) {
-        arena->columns[row] &= (uint8_t)~(1u << column);
+        arena->columns[row] &= (uint8_t) ~(1u << column);
         if (!arena->columns[row])
             arena->rows &= ~(1ull << row);
     }

@@ -116,9 +116,10 @@ static enum nxl_code seal_memfd(int fd, struct nxl_err *err)
         return NXL_OK;
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) == 0)
         return NXL_OK;
-    return nxl_err_set(err, NXL_NOT_ALLOWED, errno,
-                       "its memfd has no F_SEAL_SHRINK and the seal cannot be added: create it with "
-                       "MFD_ALLOW_SEALING, or use nxl_alloc()");
+    return nxl_err_set(
+        err, NXL_NOT_ALLOWED, errno,
+        "its memfd has no F_SEAL_SHRINK and the seal cannot be added: create it with "
+        "MFD_ALLOW_SEALING, or use nxl_alloc()");
 }
 
 /* ---- mappings --------------------------------------------------------------------------- */
@@ -300,10 +301,11 @@ static enum nxl_code mapping_open(struct nxl_backing_scan *scan, const struct ma
     if (fd < 0)
         fd = reopen(mapping);
     if (fd < 0)
-        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0,
-                           "its file '%s' is neither open for reading and writing in this process "
-                           "nor can it be opened again: keep the descriptor open, or use nxl_alloc()",
-                           mapping->path ? mapping->path : "");
+        return nxl_err_set(
+            err, NXL_NOT_SUPPORTED, 0,
+            "its file '%s' is neither open for reading and writing in this process "
+            "nor can it be opened again: keep the descriptor open, or use nxl_alloc()",
+            mapping->path ? mapping->path : "");
     if (mapping->path && strncmp(mapping->path, "/memfd:", 7) == 0) {
         code = seal_memfd(fd, err);
         if (code != NXL_OK) {
@@ -319,11 +321,13 @@ static enum nxl_code check_end(struct nxl_backing_scan *scan, struct nxl_backing
 {
     struct stat st;
 
-    if (fstat(backing->fd, &st) == 0 && (!S_ISREG(st.st_mode) || offset + len <= (uint64_t)st.st_size))
+    if (fstat(backing->fd, &st) == 0 &&
+        (!S_ISREG(st.st_mode) || offset + len <= (uint64_t)st.st_size))
         return NXL_OK;
     nxl_backing_unref(scan->list, backing);
     return nxl_err_set(err, NXL_INVALID_PARAM, 0,
-                       "it ends %" PRIu64 " bytes into its file, past the file's end", offset + len);
+                       "it ends %" PRIu64 " bytes into its file, past the file's end",
+                       offset + len);
 }
 
 static enum nxl_code find_mapped(struct nxl_backing_scan *scan, uint64_t addr, uint64_t len,

@@ -19,7 +19,7 @@ struct nxl_backing_scan; /* /proc/self/maps and the files found so far */
 struct nxl_backing_scan *nxl_backing_scan_new(struct nxl_backing **list);
 void nxl_backing_scan_free(struct nxl_backing_scan *scan);
 /* NXL_NOT_SUPPORTED: private memory, or the file cannot be reached. NXL_NOT_ALLOWED: a memfd that
- * may shrink. NXL_INVALID_PARAM: not mapped, or past the file's end. Gives one ref to the caller. */
+ * may shrink. NXL_INVALID_PARAM: not mapped, or past the file's end. Gives one ref. */
 NXL_MUST_USE enum nxl_code nxl_backing_find(struct nxl_backing_scan *scan, uint64_t addr,
                                             uint64_t len, struct nxl_backing **ret,
                                             uint64_t *ret_offset, struct nxl_err *err);

@@ -63,8 +63,9 @@ static enum nxl_code options_read(const struct nxl_client_options *options,
     if (ret->notice_bytes == 0)
         ret->notice_bytes = 4u << 20;
     if (ret->slots > NXL_RING_SLOTS_MAX)
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "options.slots is %u, at most %u are possible",
-                           ret->slots, NXL_RING_SLOTS_MAX);
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0,
+                           "options.slots is %u, at most %u are possible", ret->slots,
+                           NXL_RING_SLOTS_MAX);
     return NXL_OK;
 }
 

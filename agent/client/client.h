@@ -22,11 +22,11 @@ struct nxl_text { /* an incarnation that was lent: kept until the peer goes */
 
 struct nxl_client {
     char *path;
-    struct nxl_client_options options; /* normalised; socket_path is NULL */
-    uint32_t forks;                    /* forks of this process's line at open */
-    int poll_fd;                       /* epoll set lent to the application */
+    struct nxl_client_options options;     /* normalised; socket_path is NULL */
+    uint32_t forks;                        /* forks of this process's line at open */
+    int poll_fd;                           /* epoll set lent to the application */
     _Atomic(struct nxl_session *) session; /* current, never NULL after open */
-    uint32_t reconnects;               /* work */
+    uint32_t reconnects;                   /* work */
 
     struct { /* work: structure; held over calls that build it */
         pthread_mutex_t lock;
@@ -38,7 +38,7 @@ struct nxl_client {
         pthread_mutex_t lock;
         struct nxl_list *lists;
         struct nxl_transfer *transfers;
-        struct nxl_peer *closed; /* peers closed but still referred to */
+        struct nxl_peer *closed;                   /* peers closed but still referred to */
         struct nxl_transfer *graves, *graves_last; /* released handles, oldest first */
         uint32_t grave_count;
     } objects;
@@ -60,7 +60,7 @@ struct nxl_peer {
     uint32_t refs; /* objects: the application, lists, transfers */
     int closed;
     int published; /* the full record is in the store: a new agent is asked to put it there again */
-    uint32_t id; /* at session; 0: none */
+    uint32_t id;   /* at session; 0: none */
     struct nxl_session *session;
     struct nxl_text *incarnations; /* newest first */
     struct nxl_remote *remotes;
@@ -88,7 +88,7 @@ struct nxl_remote {
     struct nxl_remote *next;
     struct nxl_session *session;
     uint32_t id;
-    uint32_t refs; /* objects: peer's table, lists, transfers */
+    uint32_t refs;     /* objects: peer's table, lists, transfers */
     _Atomic int stale; /* invalidated, replaced by a newer incarnation, or of an old session */
     char name[NXL_NAME_MAX + 1];
     char incarnation[NXL_INCARNATION_MAX + 1];
@@ -126,10 +126,10 @@ struct nxl_transfer {
     const struct nxl_ring_slot *slot;
     struct nxl_list *local, *remote_list; /* NULL with runs */
     struct nxl_remote *remote;            /* whom it moves with */
-    struct nxl_ring_entry entry; /* submit.lock: what a post sends */
-    uint64_t block, notice_block; /* arena offset + 1; 0: none */
-    uint64_t position; /* submit.lock: ring position behind the last entry */
-    _Atomic uint64_t generation; /* of the last post; 0: never posted; or NXL_RELEASED */
+    struct nxl_ring_entry entry;          /* submit.lock: what a post sends */
+    uint64_t block, notice_block;         /* arena offset + 1; 0: none */
+    uint64_t position;                    /* submit.lock: ring position behind the last entry */
+    _Atomic uint64_t generation;          /* of the last post; 0: never posted; or NXL_RELEASED */
     uint64_t pairs;
     _Atomic uint64_t posted_ns;
 };
@@ -166,7 +166,8 @@ void nxl_memory_clear(struct nxl_peer *peer);
 /* NXL_OK if the handle may be used at this session. */
 NXL_MUST_USE enum nxl_code nxl_remote_usable(const struct nxl_remote *remote,
                                              const struct nxl_peer *peer,
-                                             const struct nxl_session *session, struct nxl_err *err);
+                                             const struct nxl_session *session,
+                                             struct nxl_err *err);
 void nxl_remote_unref(struct nxl_remote *remote); /* objects held; accepts NULL */
 void nxl_remote_clear(struct nxl_peer *peer);     /* objects held: the peer's table goes */
 

@@ -1,4 +1,4 @@
-/* memory.c - registers memory with the agent, all regions of a call or none. Under the work lock. */
+/* memory.c - registers memory with the agent, all regions of a call or none. Work lock held. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>

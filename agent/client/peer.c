@@ -114,10 +114,11 @@ enum nxl_code nxl_peer_open(struct nxl_client *client, const char *name, struct 
     enum nxl_code code;
 
     if (!name || !nxl_name_valid(name))
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0,
-                           "peer name '%.64s' is not 1 to %d printable ASCII characters without '/' "
-                           "and space",
-                           name ? name : "(NULL)", NXL_NAME_MAX);
+        return nxl_err_set(
+            err, NXL_INVALID_PARAM, 0,
+            "peer name '%.64s' is not 1 to %d printable ASCII characters without '/' "
+            "and space",
+            name ? name : "(NULL)", NXL_NAME_MAX);
     code = nxl_client_enter(client, &session, err);
     if (code != NXL_OK)
         return nxl_err_wrap(err, code, "open peer '%s'", name);

@@ -207,7 +207,8 @@ static enum nxl_code notice_check(const void *data, size_t size, struct nxl_err 
         return nxl_err_set(err, NXL_LIMIT, 0, "a notice of %zu bytes is larger than %u", size,
                            NXL_NOTICE_MAX);
     if (!data && size > 0)
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "a notice of %zu bytes at address NULL", size);
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "a notice of %zu bytes at address NULL",
+                           size);
     return NXL_OK;
 }
 

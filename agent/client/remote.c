@@ -146,8 +146,8 @@ static enum nxl_code text_fits(char *to, size_t room, const char *text, const ch
     size_t size = text ? strlen(text) : 0;
 
     if (size >= room)
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "%s '%.64s...' is longer than %zu bytes", what,
-                           text, room - 1);
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "%s '%.64s...' is longer than %zu bytes",
+                           what, text, room - 1);
     if (text)
         memcpy(to, text, size + 1);
     return NXL_OK;
@@ -393,8 +393,8 @@ enum nxl_code nxl_remote_check(struct nxl_peer *peer, struct nxl_remote *remote,
     struct errand errand;
     uint32_t part_count;
     uint64_t size, len;
-    enum nxl_code code = nxl_runs_compress(runs, count, "check", &parts, &part_count, &size, &len,
-                                           err);
+    enum nxl_code code =
+        nxl_runs_compress(runs, count, "check", &parts, &part_count, &size, &len, err);
 
     if (code != NXL_OK)
         return code;

@@ -13,7 +13,7 @@
 
 struct nxl_client;
 
-struct nxl_call { /* one frame on its way, and the room for its answer */
+struct nxl_call {          /* one frame on its way, and the room for its answer */
     struct nxl_call *next; /* waiting, or spare */
     uint32_t seq;
     int done;
@@ -22,7 +22,7 @@ struct nxl_call { /* one frame on its way, and the room for its answer */
     unsigned char packet[NXL_FRAME_MAX];
 };
 
-struct nxl_later { /* a block of the arena that the agent may still read */
+struct nxl_later {     /* a block of the arena that the agent may still read */
     uint64_t position; /* free once the agent's tail reached it */
     uint64_t offset;
 };
@@ -41,9 +41,9 @@ struct nxl_session {
     uint64_t base_size;
     struct nxl_ring ring; /* submit_pos: ring_lock; notice_pos: the client's event_lock */
 
-    _Atomic uint32_t gone;  /* 1: the socket ended; nothing in the ring changes any more */
-    _Atomic uint32_t told;  /* 1: nxl_session_lost() is through; only now may it be retired */
-    _Atomic uint32_t refs;  /* the client while current, calls, transfers */
+    _Atomic uint32_t gone; /* 1: the socket ended; nothing in the ring changes any more */
+    _Atomic uint32_t told; /* 1: nxl_session_lost() is through; only now may it be retired */
+    _Atomic uint32_t refs; /* the client while current, calls, transfers */
     _Atomic uint32_t glances;
     _Atomic uint64_t glanced_ns;
     _Atomic uint32_t sleeping; /* a waiting thread may be asleep on epoll */
@@ -107,15 +107,17 @@ NXL_MUST_USE enum nxl_code nxl_packet_send(int fd, const void *data, size_t size
                                            uint32_t fd_count, uint64_t deadline_ns,
                                            struct nxl_err *err);
 NXL_MUST_USE enum nxl_code nxl_packet_receive(int fd, void *data, size_t size, size_t *ret_size,
-                                              int *ret_fds, uint32_t fd_room, uint32_t *ret_fd_count,
-                                              uint64_t deadline_ns, struct nxl_err *err);
+                                              int *ret_fds, uint32_t fd_room,
+                                              uint32_t *ret_fd_count, uint64_t deadline_ns,
+                                              struct nxl_err *err);
 uint64_t nxl_client_now(void); /* CLOCK_MONOTONIC, ns */
 
 /* ---- submit.c: all with submit.lock held, but nxl_submit_list_dead() */
 /* Puts an entry into the ring and rings the doorbell if the agent sleeps. Waits a bounded time for
  * room. NXL_LIMIT: the agent takes nothing. NXL_NO_AGENT. */
 NXL_MUST_USE enum nxl_code nxl_submit_entry(struct nxl_session *session,
-                                            const struct nxl_ring_entry *entry, struct nxl_err *err);
+                                            const struct nxl_ring_entry *entry,
+                                            struct nxl_err *err);
 /* *ret: offset of a block in the arena. NXL_LIMIT: full; err names the option. */
 NXL_MUST_USE enum nxl_code nxl_submit_block(struct nxl_session *session, uint64_t size,
                                             uint64_t *ret, struct nxl_err *err);

@@ -15,7 +15,8 @@ static void doorbell(struct nxl_session *session)
     uint64_t one = 1;
 
     if (nxl_ring_agent_parked(&session->ring))
-        (void)!write(session->doorbell, &one, sizeof(one)); /* full counter: it is ringing already */
+        (void)!write(session->doorbell, &one,
+                     sizeof(one)); /* full counter: it is ringing already */
 }
 
 static uint64_t taken(struct nxl_session *session)

@@ -9,8 +9,8 @@
 
 /* ---- options ---------------------------------------------------------------------------- */
 
-static enum nxl_code backend_find(const struct nxl_session *session, const char *name,
-                                  uint8_t *ret, struct nxl_err *err)
+static enum nxl_code backend_find(const struct nxl_session *session, const char *name, uint8_t *ret,
+                                  struct nxl_err *err)
 {
     const char *at = session->backends;
     size_t size = strlen(name);
@@ -280,9 +280,10 @@ static enum nxl_code make_check(struct nxl_peer *peer, struct nxl_list *local,
     if (code == NXL_OK)
         code = lengths_check(local, local_index, remote, remote_index, count, err);
     if (code == NXL_OK && atomic_load(&remote->remote->stale))
-        code = nxl_err_set(err, NXL_STALE, 0,
-                           "make transfer: remote '%s' (incarnation '%s') was invalidated or replaced",
-                           remote->remote->name, remote->remote->incarnation);
+        code =
+            nxl_err_set(err, NXL_STALE, 0,
+                        "make transfer: remote '%s' (incarnation '%s') was invalidated or replaced",
+                        remote->remote->name, remote->remote->incarnation);
     if (code == NXL_OK)
         code = lists_revive(peer->client, local, remote, err);
     return code;
@@ -306,8 +307,8 @@ enum nxl_code nxl_transfer_make(struct nxl_peer *peer, enum nxl_op_kind op, stru
         code = transfer_new(peer, op, options, &transfer, err);
     if (code != NXL_OK)
         return code;
-    code = transfer_place(transfer, (local_index ? side : 0) + (remote_index ? side : 0), &place,
-                          err);
+    code =
+        transfer_place(transfer, (local_index ? side : 0) + (remote_index ? side : 0), &place, err);
     if (code != NXL_OK) {
         transfer_abandon(transfer);
         return nxl_err_wrap(err, code, "make transfer of %u descriptors", count);
@@ -351,13 +352,15 @@ static enum nxl_code sides_check(const struct side *local, const struct side *re
 
     if (local->size != remote->size)
         return nxl_err_set(err, NXL_MISMATCH, 0,
-                           "create transfer: %" PRIu64 " local descriptors, %" PRIu64 " remote ones",
+                           "create transfer: %" PRIu64 " local descriptors, %" PRIu64
+                           " remote ones",
                            local->size, remote->size);
     pair = nxl_runs_differ(local->parts, local->count, remote->parts, remote->count);
     if (pair == UINT64_MAX)
         return NXL_OK;
     return nxl_err_set(err, NXL_MISMATCH, 0,
-                       "create transfer: pair %" PRIu64 " is unequal: the local descriptor has %" PRIu64
+                       "create transfer: pair %" PRIu64
+                       " is unequal: the local descriptor has %" PRIu64
                        " bytes, the remote one %" PRIu64,
                        pair, nxl_runs_len(local->parts, local->count, pair, &hint),
                        nxl_runs_len(remote->parts, remote->count, pair, &(uint32_t){0}));
@@ -481,10 +484,9 @@ enum nxl_code nxl_transfer_release(struct nxl_transfer *transfer, struct nxl_err
     if (generation == NXL_RELEASED)
         code = nxl_err_set(err, NXL_INVALID_PARAM, 0, "release: the transfer was released already");
     else if (!nxl_transfer_quiet(transfer))
-        code = nxl_err_set(err, NXL_BUSY, 0,
-                           "release: the transfer %s: cancel it and wait until it is quiet",
-                           nxl_transfer_state(transfer) == NXL_IN_PROG ? "is running"
-                                                                       : "ended but is not quiet");
+        code = nxl_err_set(
+            err, NXL_BUSY, 0, "release: the transfer %s: cancel it and wait until it is quiet",
+            nxl_transfer_state(transfer) == NXL_IN_PROG ? "is running" : "ended but is not quiet");
     else
         code = release_parts(transfer, generation, err);
     pthread_mutex_unlock(&session->submit.lock);

@@ -52,8 +52,9 @@ NXL_EXPORT NXL_MUST_USE enum nxl_code nxl_client_open(const struct nxl_client_op
                                            struct nxl_client **ret, struct nxl_err *err);
 /* Ends the session and frees everything that hangs on it. Accepts NULL. */
 NXL_EXPORT void nxl_client_close(struct nxl_client *client);
-/* An eventfd, lent until close: readable when a transfer ended, a notice or event came since
- * nxl_client_arm(). Put it into any poll loop; do not read it. */
+/* A descriptor, lent until close: readable when a transfer ended, a notice or event came, or the
+ * agent went away since nxl_client_arm(). Put it into any poll loop; do not read it. It is an epoll
+ * set, so that its number stays the same when the agent restarts. */
 NXL_EXPORT int nxl_client_fd(const struct nxl_client *client);
 /* Tells the agent that this process is about to sleep on the fd. Returns NXL_AGAIN when something
  * came meanwhile (do not sleep; look), NXL_OK when armed. [read], one system call to drain the fd. */

@@ -44,35 +44,34 @@ enum nxl_frame_type {
 };
 
 /* Fields by type (scalars and the four texts travel in every frame, arrays only where named here):
- * | type        | request                                      | answer                             |
- * | HELLO       | hello: magic versions slots arena_bytes      | hello: version session ring_bytes  |
- * |             | notice_bytes program                         | node ns backends; incarnation: the |
- * |             |                                              | agent's. fds: ring memfd,          |
- * |             |                                              | doorbell, wake-up                  |
- * | PEER_OPEN   | name                                         | peer incarnation                   |
- * | PEER_CLOSE  | peer                                         |                                    |
- * | REGISTER    | peer count regions[], fds                    | count ids[], one per region        |
- * | DEREGISTER  | peer count ids[]                             | all or (count 1) an error; on an   |
- * |             |                                              | error with more than one id the    |
- * |             |                                              | client asks for each by itself;    |
- * |             |                                              | NOT_FOUND: gone already            |
- * | LIST        | peer remote kind count arena_offset more;    | list size (descriptors so far)     |
- * |             | list: 0 in the first part, then the answer's |                                    |
- * | LIST_FREE   | peer list                                    |                                    |
- * | METADATA    | peer flags count ids[]                       | blob                               |
- * | LOAD        | peer blob                                    | remote name incarnation            |
- * | SEND        | peer label address flags count ids[]         |                                    |
- * | FETCH       | peer name label address timeout_ms           | remote name incarnation            |
- * | WITHDRAW    | peer address                                 |                                    |
- * | INVALIDATE  | peer remote                                  |                                    |
- * | FIND        | peer name                                    | remote name incarnation            |
- * | CHECK       | peer remote kind count arena_offset more     |                                    |
- * | CONNECT     | peer remote                                  |                                    |
- * | STATE       | peer remote                                  | state                              |
- * | EXPLAIN     | slot generation                              | text                               |
- * | GOAWAY      | code text                                    | none                               |
+ * | type       | request                                     | answer                            |
+ * | HELLO      | hello: magic versions slots arena_bytes     | hello: version session ring_bytes |
+ * |            | notice_bytes program                        | node ns backends; incarnation:    |
+ * |            |                                             | the agent's. fds: ring memfd,     |
+ * |            |                                             | doorbell, wake-up                 |
+ * | PEER_OPEN  | name                                        | peer incarnation                  |
+ * | PEER_CLOSE | peer                                        |                                   |
+ * | REGISTER   | peer count regions[], fds                   | count ids[], one per region       |
+ * | DEREGISTER | peer count ids[]                            | for all, or an error (see below)  |
+ * | LIST       | peer remote kind count arena_offset more;   | list size (descriptors so far)    |
+ * |            | list: 0 in the first part, then the answer's|                                   |
+ * | LIST_FREE  | peer list                                   |                                   |
+ * | METADATA   | peer flags count ids[]                      | blob                              |
+ * | LOAD       | peer blob                                   | remote name incarnation           |
+ * | SEND       | peer label address flags count ids[]        |                                   |
+ * | FETCH      | peer name label address timeout_ms          | remote name incarnation           |
+ * | WITHDRAW   | peer address                                |                                   |
+ * | INVALIDATE | peer remote                                 |                                   |
+ * | FIND       | peer name                                   | remote name incarnation           |
+ * | CHECK      | peer remote kind count arena_offset more    |                                   |
+ * | CONNECT    | peer remote                                 |                                   |
+ * | STATE      | peer remote                                 | state                             |
+ * | EXPLAIN    | slot generation                             | text                              |
+ * | GOAWAY     | code text                                   | none                              |
  * Answers come in any order: seq tells. remote 0 is none; the own peer has an id of its own.
- * The runs of LIST and CHECK may be reused by the client as soon as the answer is there. */
+ * The runs of LIST and CHECK may be reused by the client as soon as the answer is there.
+ * An error to DEREGISTER of several ids makes the client ask for each by itself; NOT_FOUND is then
+ * one that had gone already. */
 struct nxl_frame_head {
     uint16_t type;
     uint16_t reserved;

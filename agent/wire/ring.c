@@ -70,8 +70,8 @@ static void ring_point(struct nxl_ring *ring, unsigned char *base, uint32_t entr
 void nxl_ring_create(struct nxl_ring *ring, void *base, const struct nxl_ring_geometry *geometry)
 {
     struct nxl_ring_header *header = base;
-    struct layout at = layout_of(NXL_RING_ENTRIES, geometry->slots, geometry->notice_bytes,
-                                 geometry->arena_bytes);
+    struct layout at =
+        layout_of(NXL_RING_ENTRIES, geometry->slots, geometry->notice_bytes, geometry->arena_bytes);
 
     ring_point(ring, base, NXL_RING_ENTRIES, geometry->slots, geometry->notice_bytes,
                geometry->arena_bytes);
@@ -350,8 +350,7 @@ void nxl_ring_notice_done(struct nxl_ring *ring)
     uint64_t head = atomic_load_explicit(&ring->header->notice_head, memory_order_acquire);
     struct nxl_ring_notice record;
 
-    if (head != ring->notice_pos &&
-        record_read(ring, head - ring->notice_pos, &record))
+    if (head != ring->notice_pos && record_read(ring, head - ring->notice_pos, &record))
         notice_skip(ring, record.size);
 }
 

@@ -162,8 +162,8 @@ static void hello(struct fake_agent *agent, struct session *session, struct nxl_
 static void runs_note(struct fake_agent *agent, const struct session *session,
                       const struct nxl_frame *frame)
 {
-    const struct nxl_run *runs = nxl_ring_arena(&session->ring, frame->arena_offset,
-                                                (uint64_t)frame->count * sizeof(*runs));
+    const struct nxl_run *runs =
+        nxl_ring_arena(&session->ring, frame->arena_offset, (uint64_t)frame->count * sizeof(*runs));
 
     must(runs != NULL, "runs lie outside the arena");
     for (uint32_t i = 0; i < frame->count && agent->run_count < RUNS_MAX; i++)

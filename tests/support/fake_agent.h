@@ -1,5 +1,6 @@
 /* fake_agent.h - the far end of the local socket for tests of the client: answers control frames on
- * a thread, keeps what it was told, and leaves the rings to the test, which plays the agent there. */
+ * a thread, keeps what it was told, and leaves the rings to the test, which plays the agent there.
+ */
 #ifndef NXL_TESTS_FAKE_AGENT_H
 #define NXL_TESTS_FAKE_AGENT_H
 
@@ -36,8 +37,8 @@ void fake_agent_renew(struct fake_agent *agent);
 unsigned fake_agent_count(struct fake_agent *agent, uint16_t type); /* frames that came */
 /* The last request of a type (head, scalars, texts, arrays), copied. */
 void fake_agent_last(struct fake_agent *agent, uint16_t type, struct nxl_frame *ret);
-unsigned fake_agent_last_fds(struct fake_agent *agent); /* that came with the last REGISTER */
-unsigned fake_agent_regions(struct fake_agent *agent);  /* registered now, in this life */
+unsigned fake_agent_last_fds(struct fake_agent *agent);  /* that came with the last REGISTER */
+unsigned fake_agent_regions(struct fake_agent *agent);   /* registered now, in this life */
 uint64_t fake_agent_list_runs(struct fake_agent *agent); /* runs that LIST and CHECK brought */
 struct nxl_run fake_agent_run(struct fake_agent *agent, uint64_t index);
 
@@ -47,7 +48,7 @@ struct nxl_ring *fake_agent_ring(struct fake_agent *agent);
 void fake_agent_end(struct fake_agent *agent, uint32_t slot, uint32_t generation, unsigned state,
                     enum nxl_code code);
 void fake_agent_event(struct fake_agent *agent, const struct nxl_ring_event *event);
-int fake_agent_rang(struct fake_agent *agent); /* takes the doorbell: 1 if it rang */
+int fake_agent_rang(struct fake_agent *agent);       /* takes the doorbell: 1 if it rang */
 unsigned fake_agent_wakes(struct fake_agent *agent); /* wake-ups sent in this life */
 
 #endif

@@ -10,7 +10,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static void agent_step(struct nxl_ring *ring, unsigned what)
 {
     struct nxl_ring_entry entry;
-    struct nxl_ring_event event = {.kind = 1 + what % 7, .name = {"far", 3}, .payload = {"payload", what % 8}};
+    struct nxl_ring_event event = {
+        .kind = 1 + what % 7, .name = {"far", 3}, .payload = {"payload", what % 8}};
 
     for (unsigned i = 0; i < ring->entry_count + 2; i++) {
         const unsigned char *arena;

@@ -25,7 +25,8 @@ static struct rig *rig_new(const struct nxl_client_options *options)
 
 int rig_setup_session(void **state)
 {
-    struct nxl_client_options options = {.slots = 64, .arena_bytes = 1 << 20, .notice_bytes = 1 << 16};
+    struct nxl_client_options options = {
+        .slots = 64, .arena_bytes = 1 << 20, .notice_bytes = 1 << 16};
 
     *state = rig_new(&options);
     return 0;
@@ -67,14 +68,16 @@ void rig_peer(struct rig *rig)
 
 void rig_lists(struct rig *rig)
 {
-    struct nxl_run near = {.addr = 0x10000, .len = RIG_PAGE, .stride = RIG_PAGE, .count = RIG_BLOCKS};
-    struct nxl_run far = {.addr = 0x90000, .len = RIG_PAGE, .stride = 2 * RIG_PAGE,
-                          .count = RIG_BLOCKS};
+    struct nxl_run near = {
+        .addr = 0x10000, .len = RIG_PAGE, .stride = RIG_PAGE, .count = RIG_BLOCKS};
+    struct nxl_run far = {
+        .addr = 0x90000, .len = RIG_PAGE, .stride = 2 * RIG_PAGE, .count = RIG_BLOCKS};
 
     assert_code(NXL_OK, rig,
                 nxl_list_prepare(rig->peer, NULL, NXL_MEM_DRAM, &near, 1, &rig->local, &rig->err));
-    assert_code(NXL_OK, rig,
-                nxl_list_prepare(rig->peer, rig->remote, NXL_MEM_DRAM, &far, 1, &rig->far, &rig->err));
+    assert_code(
+        NXL_OK, rig,
+        nxl_list_prepare(rig->peer, rig->remote, NXL_MEM_DRAM, &far, 1, &rig->far, &rig->err));
 }
 
 struct nxl_transfer *rig_transfer(struct rig *rig)
@@ -82,8 +85,8 @@ struct nxl_transfer *rig_transfer(struct rig *rig)
     struct nxl_transfer *transfer = NULL;
 
     assert_code(NXL_OK, rig,
-                nxl_transfer_make(rig->peer, NXL_WRITE, rig->local, NULL, rig->far, NULL, RIG_BLOCKS,
-                                  NULL, &transfer, &rig->err));
+                nxl_transfer_make(rig->peer, NXL_WRITE, rig->local, NULL, rig->far, NULL,
+                                  RIG_BLOCKS, NULL, &transfer, &rig->err));
     return transfer;
 }
 

@@ -18,9 +18,9 @@ struct rig {
     struct nxl_err err;
 };
 
-int rig_setup(void **state);          /* everything */
-int rig_setup_session(void **state);  /* agent and client only */
-int rig_setup_small(void **state);    /* everything, but 4 slots and an arena of 64 KiB */
+int rig_setup(void **state);         /* everything */
+int rig_setup_session(void **state); /* agent and client only */
+int rig_setup_small(void **state);   /* everything, but 4 slots and an arena of 64 KiB */
 int rig_teardown(void **state);
 
 void rig_peer(struct rig *rig);  /* opens peer "me", loads remote "far" */

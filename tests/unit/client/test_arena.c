@@ -42,7 +42,7 @@ static void random_blocks_never_overlap_and_all_come_back(void **state)
         struct block *block = &blocks[(unsigned)rand_r(&seed) % 400];
 
         if (block->size > 0) {
-            for (uint64_t i = 0; i < block->size; i += block->size > 64 ? block->size - 1 : 1)
+            for (uint64_t i = 0; i<block->size; i += block->size> 64 ? block->size - 1 : 1)
                 assert_int_equal(memory[block->offset + i], block->fill);
             nxl_arena_give(&arena, block->offset);
             block->size = 0;

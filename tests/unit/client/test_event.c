@@ -80,9 +80,8 @@ static void a_peer_that_nobody_asks_does_not_fill_this_process(void **state)
 {
     struct rig *rig = *state; /* notice ring of 4 KiB */
     char payload[1001];
-    struct nxl_ring_event event = {.kind = NXL_EVENT_NOTICE,
-                                   .peer = rig_peer_id(rig),
-                                   .payload = {payload, 1000}};
+    struct nxl_ring_event event = {
+        .kind = NXL_EVENT_NOTICE, .peer = rig_peer_id(rig), .payload = {payload, 1000}};
     struct nxl_peer *other = NULL;
     struct nxl_event got;
     unsigned sent = 0, received = 0;

@@ -74,7 +74,8 @@ static void a_part_that_fails_takes_the_list_along(void **state)
 
     for (uint32_t i = 0; i < 10000; i++)
         runs[i] = (struct nxl_run){.addr = 0x1000 + i * 40000ull, .len = i + 1, .count = 1};
-    fake_agent_refuse(rig->agent, NXL_FRAME_LIST, NXL_NOT_FOUND, "descriptor 7000 lies nowhere", 2, 1);
+    fake_agent_refuse(rig->agent, NXL_FRAME_LIST, NXL_NOT_FOUND, "descriptor 7000 lies nowhere", 2,
+                      1);
     assert_code(NXL_NOT_FOUND, rig,
                 nxl_list_prepare(rig->peer, NULL, NXL_MEM_DRAM, runs, 10000, &list, &rig->err));
     assert_says(rig, "descriptor 7000");
@@ -170,9 +171,10 @@ static void an_index_out_of_range_is_named(void **state)
 static void pairs_of_unequal_length_are_named(void **state)
 {
     struct rig *rig = *state;
-    const struct nxl_run mixed[] = {{.addr = 0x1000, .len = RIG_PAGE, .stride = RIG_PAGE, .count = 3},
-                                    {.addr = 0x9000, .len = 256, .count = 1},
-                                    {.addr = 0xa000, .len = RIG_PAGE, .count = 1}};
+    const struct nxl_run mixed[] = {
+        {.addr = 0x1000, .len = RIG_PAGE, .stride = RIG_PAGE, .count = 3},
+        {.addr = 0x9000, .len = 256, .count = 1},
+        {.addr = 0xa000, .len = RIG_PAGE, .count = 1}};
     uint32_t around[4] = {0, 1, 2, 4}, through[4] = {0, 1, 4, 3};
     struct nxl_list *uniform = rig->local;
     struct nxl_transfer *transfer = NULL;
@@ -182,7 +184,8 @@ static void pairs_of_unequal_length_are_named(void **state)
     assert_int_equal(nxl_list_size(rig->local), 5);
     assert_code(NXL_OK, rig, make(rig, around, NULL, 4, &transfer));
     assert_code(NXL_MISMATCH, rig, make(rig, through, NULL, 4, &transfer));
-    assert_says(rig, "pair 3 is unequal: local descriptor 3 has 256 bytes, remote descriptor 3 has 4096");
+    assert_says(
+        rig, "pair 3 is unequal: local descriptor 3 has 256 bytes, remote descriptor 3 has 4096");
     assert_code(NXL_MISMATCH, rig, make(rig, NULL, NULL, 5, &transfer));
     assert_says(rig, "pair 3");
     nxl_list_free(uniform);
@@ -209,8 +212,8 @@ static void sides_and_owners_are_checked(void **state)
     assert_says(rig, "another peer than 'other'");
 #undef MAKE
     assert_code(NXL_INVALID_PARAM, rig,
-                nxl_transfer_make(rig->peer, (enum nxl_op_kind)7, rig->local, NULL, rig->far, NULL, 1,
-                                  NULL, &transfer, &rig->err));
+                nxl_transfer_make(rig->peer, (enum nxl_op_kind)7, rig->local, NULL, rig->far, NULL,
+                                  1, NULL, &transfer, &rig->err));
     assert_null(transfer);
 }
 
@@ -226,8 +229,8 @@ static void options_become_fields_of_the_entry(void **state)
     struct nxl_ring_entry entry;
 
     assert_code(NXL_OK, rig,
-                nxl_transfer_make(rig->peer, NXL_WRITE, rig->local, NULL, rig->far, NULL, 1, &options,
-                                  &transfer, &rig->err));
+                nxl_transfer_make(rig->peer, NXL_WRITE, rig->local, NULL, rig->far, NULL, 1,
+                                  &options, &transfer, &rig->err));
     entry = rig_post(rig, transfer);
     assert_int_equal(entry.min_path, NXL_PATH_RDMA);
     assert_int_equal(entry.timeout_ns, 5000);
@@ -236,18 +239,18 @@ static void options_become_fields_of_the_entry(void **state)
     assert_true(entry.flags & NXL_RING_NO_MERGE);
     options.backend = "gds";
     assert_code(NXL_NOT_FOUND, rig,
-                nxl_transfer_make(rig->peer, NXL_WRITE, rig->local, NULL, rig->far, NULL, 1, &options,
-                                  &transfer, &rig->err));
+                nxl_transfer_make(rig->peer, NXL_WRITE, rig->local, NULL, rig->far, NULL, 1,
+                                  &options, &transfer, &rig->err));
     assert_says(rig, "no backend 'gds', only: shm ucx");
     options.backend = "uc"; /* a prefix is not a name */
     assert_code(NXL_NOT_FOUND, rig,
-                nxl_transfer_make(rig->peer, NXL_WRITE, rig->local, NULL, rig->far, NULL, 1, &options,
-                                  &transfer, &rig->err));
+                nxl_transfer_make(rig->peer, NXL_WRITE, rig->local, NULL, rig->far, NULL, 1,
+                                  &options, &transfer, &rig->err));
     options.backend = NULL;
     options.min_path = 6;
     assert_code(NXL_INVALID_PARAM, rig,
-                nxl_transfer_make(rig->peer, NXL_WRITE, rig->local, NULL, rig->far, NULL, 1, &options,
-                                  &transfer, &rig->err));
+                nxl_transfer_make(rig->peer, NXL_WRITE, rig->local, NULL, rig->far, NULL, 1,
+                                  &options, &transfer, &rig->err));
 }
 
 /* ---- from runs -------------------------------------------------------------------------- */
@@ -264,8 +267,8 @@ static void runs_lie_in_the_arena_local_first(void **state)
     const struct nxl_run *runs;
 
     assert_code(NXL_OK, rig,
-                nxl_transfer_create(rig->peer, NXL_WRITE, rig->remote, NXL_MEM_DRAM, near, 3, far, 1,
-                                    NULL, &transfer, &rig->err));
+                nxl_transfer_create(rig->peer, NXL_WRITE, rig->remote, NXL_MEM_DRAM, near, 3, far,
+                                    1, NULL, &transfer, &rig->err));
     entry = rig_post(rig, transfer);
     assert_int_equal(entry.flags, NXL_RING_RUNS | NXL_RING_WRITE);
     assert_int_equal(entry.count, 2);
@@ -290,7 +293,7 @@ static void runs_that_do_not_pair_up_are_named(void **state)
     struct nxl_transfer *transfer = NULL;
 
 #define CREATE(remote, runs, count)                                                                \
-    nxl_transfer_create(rig->peer, NXL_READ, remote, NXL_MEM_DRAM, near, 1, runs, count, NULL,      \
+    nxl_transfer_create(rig->peer, NXL_READ, remote, NXL_MEM_DRAM, near, 1, runs, count, NULL,     \
                         &transfer, &rig->err)
     assert_code(NXL_MISMATCH, rig, CREATE(rig->remote, two, 1));
     assert_says(rig, "3 local descriptors, 2 remote");

@@ -73,7 +73,8 @@ static void huge_pages_fall_back_unless_they_are_required(void **state)
         assert_non_null(strstr(err.text, "nr_hugepages"));
     else
         assert_int_equal((uintptr_t)strict % (2u << 20), 0);
-    assert_int_equal(nxl_alloc(1 << 20, NXL_ALLOC_HUGE | NXL_ALLOC_POPULATE, &memory, &err), NXL_OK);
+    assert_int_equal(nxl_alloc(1 << 20, NXL_ALLOC_HUGE | NXL_ALLOC_POPULATE, &memory, &err),
+                     NXL_OK);
     memset(memory, 1, 1 << 20);
     nxl_free(memory);
     nxl_free(strict);
@@ -102,7 +103,8 @@ static void many_allocations_are_all_found(void **state)
 
 /* ---- which file ------------------------------------------------------------------------- */
 
-static enum nxl_code register_one(struct rig *rig, void *addr, uint64_t len, struct nxl_memreg **ret)
+static enum nxl_code register_one(struct rig *rig, void *addr, uint64_t len,
+                                  struct nxl_memreg **ret)
 {
     struct nxl_region region = {.addr = addr, .len = len};
 

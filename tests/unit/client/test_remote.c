@@ -21,8 +21,9 @@ static void the_same_incarnation_is_the_same_handle(void **state)
     assert_ptr_equal(again, rig->remote);
     assert_code(NXL_OK, rig, nxl_remote_find(rig->peer, "far", &found, &rig->err));
     assert_ptr_equal(found, rig->remote);
-    assert_code(NXL_OK, rig,
-                nxl_fetch_metadata(rig->peer, "far", NULL, "10.0.0.1:7741", 0, &fetched, &rig->err));
+    assert_code(
+        NXL_OK, rig,
+        nxl_fetch_metadata(rig->peer, "far", NULL, "10.0.0.1:7741", 0, &fetched, &rig->err));
     assert_ptr_equal(fetched, rig->remote);
 }
 
@@ -50,10 +51,9 @@ static void a_newer_incarnation_makes_the_older_one_stale(void **state)
     assert_code(NXL_STALE, rig, nxl_connect(rig->peer, rig->remote, &rig->err));
     assert_code(NXL_STALE, rig, nxl_notify(rig->peer, rig->remote, "x", 1, &rig->err));
     assert_code(NXL_STALE, rig,
-                nxl_transfer_create(rig->peer, NXL_READ, rig->remote, NXL_MEM_DRAM, &run, 1, &run, 1,
-                                    NULL, &late, &rig->err));
-    assert_code(NXL_STALE, rig,
-                nxl_remote_state(rig->peer, rig->remote, &remote_state, &rig->err));
+                nxl_transfer_create(rig->peer, NXL_READ, rig->remote, NXL_MEM_DRAM, &run, 1, &run,
+                                    1, NULL, &late, &rig->err));
+    assert_code(NXL_STALE, rig, nxl_remote_state(rig->peer, rig->remote, &remote_state, &rig->err));
     assert_code(NXL_OK, rig, nxl_remote_state(rig->peer, newer, &remote_state, &rig->err));
     assert_int_equal(remote_state.life, NXL_LIFE_LIVE);
     assert_int_equal(remote_state.regions, 3);
@@ -124,8 +124,9 @@ static void metadata_names_the_regions_asked_for(void **state)
     fake_agent_last(rig->agent, NXL_FRAME_METADATA, frame);
     assert_int_equal(frame->flags, NXL_MD_REGIONS);
     assert_int_equal(frame->count, 1);
-    assert_code(NXL_OK, rig,
-                nxl_send_metadata(rig->peer, "part", "[::1]:7741", &reg, 1, NXL_MD_REGIONS, &rig->err));
+    assert_code(
+        NXL_OK, rig,
+        nxl_send_metadata(rig->peer, "part", "[::1]:7741", &reg, 1, NXL_MD_REGIONS, &rig->err));
     fake_agent_last(rig->agent, NXL_FRAME_SEND, frame);
     assert_string_equal(frame->label, "part");
     assert_string_equal(frame->address, "[::1]:7741");
@@ -174,7 +175,8 @@ static void descriptors_of_a_remote_are_checked_by_the_agent(void **state)
     assert_code(NXL_OK, rig,
                 nxl_remote_check(rig->peer, rig->remote, NXL_MEM_DRAM, runs, 1, &rig->err));
     assert_int_equal(fake_agent_list_runs(rig->agent), before + 1);
-    fake_agent_refuse(rig->agent, NXL_FRAME_CHECK, NXL_NOT_FOUND, "descriptor 3 lies nowhere", 0, 1);
+    fake_agent_refuse(rig->agent, NXL_FRAME_CHECK, NXL_NOT_FOUND, "descriptor 3 lies nowhere", 0,
+                      1);
     assert_code(NXL_NOT_FOUND, rig,
                 nxl_remote_check(rig->peer, rig->remote, NXL_MEM_DRAM, runs, 1, &rig->err));
     assert_says(rig, "descriptor 3");

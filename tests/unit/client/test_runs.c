@@ -10,9 +10,14 @@
 
 #include "client/client.h"
 
-#define ONE(addr_, len_) {.addr = (addr_), .len = (len_), .count = 1}
+#define ONE(addr_, len_)                                                                           \
+    {                                                                                              \
+        .addr = (addr_), .len = (len_), .count = 1                                                 \
+    }
 #define RUN(addr_, len_, stride_, count_)                                                          \
-    {.addr = (addr_), .len = (len_), .stride = (stride_), .count = (count_)}
+    {                                                                                              \
+        .addr = (addr_), .len = (len_), .stride = (stride_), .count = (count_)                     \
+    }
 
 struct row {
     const char *what;
@@ -27,19 +32,48 @@ static const struct row rows[] = {
     {"one", {ONE(100, 8)}, 1, {ONE(100, 8)}, 1, 1, 8},
     {"neighbours", {ONE(0, 8), ONE(8, 8), ONE(16, 8)}, 3, {RUN(0, 8, 8, 3)}, 1, 3, 8},
     {"equal steps", {ONE(0, 8), ONE(64, 8), ONE(128, 8)}, 3, {RUN(0, 8, 64, 3)}, 1, 3, 8},
-    {"a step breaks", {ONE(0, 8), ONE(64, 8), ONE(200, 8)}, 3, {RUN(0, 8, 64, 2), ONE(200, 8)}, 2, 3, 8},
+    {"a step breaks",
+     {ONE(0, 8), ONE(64, 8), ONE(200, 8)},
+     3,
+     {RUN(0, 8, 64, 2), ONE(200, 8)},
+     2,
+     3,
+     8},
     {"backwards", {ONE(64, 8), ONE(0, 8)}, 2, {ONE(64, 8), ONE(0, 8)}, 2, 2, 8},
     {"the same twice", {ONE(64, 8), ONE(64, 8)}, 2, {ONE(64, 8), ONE(64, 8)}, 2, 2, 8},
     {"overlap", {ONE(64, 8), ONE(68, 8)}, 2, {ONE(64, 8), ONE(68, 8)}, 2, 2, 8},
     {"lengths differ", {ONE(0, 8), ONE(8, 16)}, 2, {ONE(0, 8), ONE(8, 16)}, 2, 2, 0},
-    {"devices differ", {ONE(0, 8), {.addr = 8, .len = 8, .count = 1, .device = 1}}, 2,
-     {ONE(0, 8), {.addr = 8, .len = 8, .count = 1, .device = 1}}, 2, 2, 8},
+    {"devices differ",
+     {ONE(0, 8), {.addr = 8, .len = 8, .count = 1, .device = 1}},
+     2,
+     {ONE(0, 8), {.addr = 8, .len = 8, .count = 1, .device = 1}},
+     2,
+     2,
+     8},
     {"run and run", {RUN(0, 8, 16, 4), RUN(64, 8, 16, 4)}, 2, {RUN(0, 8, 16, 8)}, 1, 8, 8},
     {"run and one", {RUN(0, 8, 16, 4), ONE(64, 8)}, 2, {RUN(0, 8, 16, 5)}, 1, 5, 8},
     {"one and run", {ONE(0, 8), RUN(16, 8, 16, 4)}, 2, {RUN(0, 8, 16, 5)}, 1, 5, 8},
-    {"one and run of another step", {ONE(0, 8), RUN(16, 8, 32, 4)}, 2, {ONE(0, 8), RUN(16, 8, 32, 4)}, 2, 5, 8},
-    {"a gap between runs", {RUN(0, 8, 16, 4), RUN(80, 8, 16, 4)}, 2, {RUN(0, 8, 16, 4), RUN(80, 8, 16, 4)}, 2, 8, 8},
-    {"count would overflow", {RUN(0, 1, 1, UINT32_MAX), ONE(UINT32_MAX, 1)}, 2, {RUN(0, 1, 1, UINT32_MAX), ONE(UINT32_MAX, 1)}, 2, 1ull << 32, 1},
+    {"one and run of another step",
+     {ONE(0, 8), RUN(16, 8, 32, 4)},
+     2,
+     {ONE(0, 8), RUN(16, 8, 32, 4)},
+     2,
+     5,
+     8},
+    {"a gap between runs",
+     {RUN(0, 8, 16, 4), RUN(80, 8, 16, 4)},
+     2,
+     {RUN(0, 8, 16, 4), RUN(80, 8, 16, 4)},
+     2,
+     8,
+     8},
+    {"count would overflow",
+     {RUN(0, 1, 1, UINT32_MAX), ONE(UINT32_MAX, 1)},
+     2,
+     {RUN(0, 1, 1, UINT32_MAX), ONE(UINT32_MAX, 1)},
+     2,
+     1ull << 32,
+     1},
     {"the last bytes of all", {ONE(UINT64_MAX - 8, 8)}, 1, {ONE(UINT64_MAX - 8, 8)}, 1, 1, 8},
 };
 
@@ -98,9 +132,9 @@ static void wrong_runs_are_named_by_descriptor(void **state)
     }
     assert_int_equal(nxl_runs_compress(NULL, 3, "x", &parts, &count, &size, &uniform_len, &err),
                      NXL_INVALID_PARAM);
-    assert_int_equal(nxl_runs_compress(bad[0].runs, 0, "x", &parts, &count, &size, &uniform_len,
-                                       &err),
-                     NXL_INVALID_PARAM);
+    assert_int_equal(
+        nxl_runs_compress(bad[0].runs, 0, "x", &parts, &count, &size, &uniform_len, &err),
+        NXL_INVALID_PARAM);
     assert_null(parts);
 }
 
@@ -126,7 +160,8 @@ static void the_first_unequal_pair_is_found(void **state)
     static const struct nxl_list_part same[] = {
         {ONE(0, 8), 0}, {RUN(50, 8, 9, 2), 1}, {ONE(60, 4), 3}, {ONE(70, 4), 4}};
     static const struct nxl_list_part late[] = {{RUN(0, 8, 8, 4), 0}, {ONE(99, 4), 4}};
-    static const struct nxl_list_part last[] = {{RUN(0, 8, 8, 3), 0}, {ONE(9, 4), 3}, {ONE(5, 5), 4}};
+    static const struct nxl_list_part last[] = {
+        {RUN(0, 8, 8, 3), 0}, {ONE(9, 4), 3}, {ONE(5, 5), 4}};
 
     assert_int_equal(nxl_runs_differ(a, 2, same, 4), UINT64_MAX);
     assert_int_equal(nxl_runs_differ(a, 2, late, 2), 3);

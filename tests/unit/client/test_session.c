@@ -43,7 +43,8 @@ static void a_shorter_info_of_an_older_application_is_filled_as_far_as_it_goes(v
 
 static void nothing_listening_is_no_agent_and_names_the_path(void **state)
 {
-    struct nxl_client_options options = {.size = sizeof(options), .socket_path = "/tmp/nowhere.sock"};
+    struct nxl_client_options options = {.size = sizeof(options),
+                                         .socket_path = "/tmp/nowhere.sock"};
     struct nxl_client *client = NULL;
     struct nxl_err err;
     char longest[200];
@@ -152,8 +153,7 @@ static void running_transfers_end_with_the_agent(void **state)
     rig_end(rig, rig_post(rig, done), NXL_RING_DONE | NXL_RING_QUIET, NXL_OK);
     rig_post(rig, running);
     fake_agent_crash(rig->agent);
-    assert_code(NXL_REMOTE_DISCONNECT, rig,
-                nxl_transfer_wait(running, 10000000000ull, &rig->err));
+    assert_code(NXL_REMOTE_DISCONNECT, rig, nxl_transfer_wait(running, 10000000000ull, &rig->err));
     assert_int_equal(nxl_transfer_quiesced(running), 1); /* its process is gone */
     assert_int_equal(nxl_transfer_poll(done), NXL_OK);   /* an end stays an end */
     assert_int_equal(nxl_transfer_poll(never), NXL_NOT_POSTED);
@@ -253,6 +253,28 @@ static void a_new_agent_gets_peers_and_regions_again(void **state)
     nxl_free(memory);
 }
 
+static void a_published_peer_is_published_again_and_a_withdrawn_one_is_not(void **state)
+{
+    struct rig *rig = *state;
+    struct nxl_frame *frame = malloc(sizeof(*frame));
+
+    assert_code(NXL_OK, rig, nxl_send_metadata(rig->peer, NULL, NULL, NULL, 0, 0, &rig->err));
+    assert_int_equal(fake_agent_count(rig->agent, NXL_FRAME_SEND), 1);
+    fake_agent_crash(rig->agent);
+    fake_agent_restart(rig->agent);
+    assert_code(NXL_OK, rig, nxl_client_check(rig->client, &rig->err));
+    assert_int_equal(fake_agent_count(rig->agent, NXL_FRAME_SEND), 2);
+    fake_agent_last(rig->agent, NXL_FRAME_SEND, frame);
+    assert_string_equal(frame->label, "");
+    assert_int_equal(frame->flags, 0);
+    assert_code(NXL_OK, rig, nxl_withdraw_metadata(rig->peer, NULL, &rig->err));
+    fake_agent_crash(rig->agent);
+    fake_agent_restart(rig->agent);
+    assert_code(NXL_OK, rig, nxl_client_check(rig->client, &rig->err));
+    assert_int_equal(fake_agent_count(rig->agent, NXL_FRAME_SEND), 2);
+    free(frame);
+}
+
 static void a_region_that_the_new_agent_refuses_is_reported(void **state)
 {
     struct rig *rig = *state;
@@ -322,9 +344,8 @@ static void without_reconnect_the_client_stays_without_an_agent(void **state)
 static void a_call_that_nobody_answers_times_out(void **state)
 {
     struct rig *rig = *state;
-    struct nxl_client_options options = {.size = sizeof(options),
-                                         .socket_path = fake_agent_path(rig->agent),
-                                         .call_timeout_ms = 50};
+    struct nxl_client_options options = {
+        .size = sizeof(options), .socket_path = fake_agent_path(rig->agent), .call_timeout_ms = 50};
     struct nxl_client *client = NULL;
     struct nxl_peer *peer = NULL;
 
@@ -371,6 +392,7 @@ int main(void)
         TEST(looking_for_notices_alone_notices_that_the_agent_is_gone),
         TEST(an_agent_that_says_goaway_still_answers_until_it_closes),
         TEST(a_new_agent_gets_peers_and_regions_again),
+        TEST(a_published_peer_is_published_again_and_a_withdrawn_one_is_not),
         TEST(a_region_that_the_new_agent_refuses_is_reported),
         TEST(a_refused_peer_leaves_the_client_without_a_session_until_it_works),
         TEST(ten_restarts_leave_no_descriptor_behind),

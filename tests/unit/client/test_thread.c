@@ -237,7 +237,8 @@ static void one_handle_in_three_threads_is_serialised(void **state)
 
     server_start(&server, rig);
     for (unsigned i = 0; i < rounds; i++) {
-        struct shared poller = {.transfer = rig_transfer(rig)}, poster = {.transfer = poller.transfer};
+        struct shared poller = {.transfer = rig_transfer(rig)},
+                      poster = {.transfer = poller.transfer};
         pthread_t threads[2];
         struct nxl_err err;
         enum nxl_code code;

@@ -43,7 +43,7 @@ static void states_of_the_slot_become_codes(void **state)
         {NXL_RING_DONE, NXL_OK, NXL_OK, 0},
         {NXL_RING_DONE | QUIET, NXL_BACKEND, NXL_OK, 1}, /* the state decides */
         {NXL_RING_FAILED | QUIET, NXL_BACKEND, NXL_BACKEND, 1},
-        {NXL_RING_FAILED, NXL_TIMEOUT, NXL_TIMEOUT, 0}, /* C-008: ended, but not ours again */
+        {NXL_RING_FAILED, NXL_TIMEOUT, NXL_TIMEOUT, 0},    /* C-008: ended, but not ours again */
         {NXL_RING_FAILED | QUIET, NXL_OK, NXL_UNKNOWN, 1}, /* no failure looks like success */
         {NXL_RING_FAILED | QUIET, NXL_IN_PROG, NXL_UNKNOWN, 1},
         {NXL_RING_CANCELLED | QUIET, NXL_CANCELED, NXL_CANCELED, 1},

@@ -414,7 +414,8 @@ static void names_and_namespaces_follow_their_rules(void **state)
     assert_false(nxl_namespace_valid("a-"));
     assert_false(nxl_namespace_valid("A"));
     assert_false(nxl_namespace_valid("a.b"));
-    assert_true(nxl_namespace_valid("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"));
+    assert_true(
+        nxl_namespace_valid("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"));
     assert_false(
         nxl_namespace_valid("aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"));
 }
