@@ -15,6 +15,7 @@
 
 #define ADDRESS_MAGIC 0x414c584eu
 #define ADDRESS_VERSION 1u
+#define WIRE_GRACE_NS UINT64_C(500000000)
 
 /* What others need to reach us: this head, then UCX's worker address. Little endian. */
 struct address_head {
@@ -240,15 +241,23 @@ void ucx_conn_fail(struct nxl_backend_conn *conn, ucs_status_t status, const cha
     (void)pthread_mutex_unlock(&conn->shared.told);
 }
 
-/* The DISCONNECT command, and shutdown. Forced: a friendly close waits for a peer that may be dead. */
+/* The DISCONNECT command, and shutdown. Forced: a friendly close waits for a peer that may be dead.
+ * But UCX 1.13 aborts the far process if its half of wiring up meets a closed connection, so one that
+ * is still wiring up gets a moment to finish. */
 void ucx_conn_release(struct nxl_backend_conn *conn)
 {
+    struct nxl_backend *backend = conn->backend;
+    uint64_t due_ns = ucx_now_ns() + WIRE_GRACE_NS;
+
     conn->own.gone = 1;
-    if (conn->own.state == UCX_CONN_NEW || conn->own.state == UCX_CONN_OPEN) {
-        ops_end(conn, NXL_REMOTE_DISCONNECT, UCS_ERR_CANCELED, "the agent disconnected from the peer");
-        conn_close(conn);
-    }
-    conn->backend->own.conn_failed = 1;
+    backend->own.conn_failed = 1; /* ucx_conns_check() closes it */
+    if (conn->own.state != UCX_CONN_OPEN)
+        return;
+    ops_end(conn, NXL_REMOTE_DISCONNECT, UCS_ERR_CANCELED, "the agent disconnected from the peer");
+    if (due_ns < conn->own.wire_due_ns)
+        conn->own.wire_due_ns = due_ns;
+    if (conn->own.wire_due_ns < backend->own.next_deadline_ns)
+        backend->own.next_deadline_ns = conn->own.wire_due_ns;
 }
 
 static void conn_free(struct nxl_backend_conn *conn)
@@ -272,6 +281,8 @@ void ucx_conns_check(struct nxl_backend *backend)
         next = link->next;
         if (conn->own.error != UCS_OK && conn->own.state == UCX_CONN_OPEN)
             ucx_conn_fail(conn, conn->own.error, "the endpoint failed");
+        if (conn->own.gone && conn->own.state == UCX_CONN_OPEN && conn->own.wired)
+            conn_close(conn);
         if (conn->own.gone && conn->own.state == UCX_CONN_CLOSED && ucx_link_empty(&conn->own.ops) &&
             conn->own.outstanding == 0)
             conn_free(conn);

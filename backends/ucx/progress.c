@@ -10,7 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define RECENT_NS 1000000000u
+#define SLEEP_MAX_MS 100u
 
 uint64_t ucx_now_ns(void)
 {
@@ -92,22 +92,24 @@ static unsigned commands_run(struct nxl_backend *backend)
     return count;
 }
 
-/* Milliseconds until the next deadline, rounded up; -1: none.
+/* Milliseconds to sleep at most, rounded up.
  * UCX keeps what a full shared memory queue refused in a list of its own, also answers to the peer's
  * gets, and no event tells when there is room again: ucp_worker_arm() succeeds and both sides would
- * sleep for ever (1.13, seen between two busy agents). So for a while after work the sleep is short. */
+ * sleep for ever (1.13, seen between two busy agents). So sleeps are short after work and grow with
+ * the time without any; UCX's keep-alive counts as work, so they must grow quickly. */
 static int sleep_limit(const struct nxl_backend *backend, uint64_t now_ns)
 {
-    uint64_t due = backend->own.next_deadline_ns, left;
+    uint64_t due = backend->own.next_deadline_ns;
+    uint64_t limit = (now_ns - backend->own.worked_ns) / 8 / 1000000, left;
 
-    if (now_ns - backend->own.worked_ns < RECENT_NS)
-        return 1;
-    if (due == UINT64_MAX)
-        return -1;
     if (due <= now_ns)
         return 0;
-    left = (due - now_ns + 999999) / 1000000;
-    return left > 60000 ? 60000 : (int)left;
+    if (limit < 1)
+        limit = 1;
+    if (limit > SLEEP_MAX_MS)
+        limit = SLEEP_MAX_MS;
+    left = (due - now_ns) / 1000000;
+    return left < limit ? (int)left + 1 : (int)limit;
 }
 
 static void event_drain(struct nxl_backend *backend)

@@ -189,6 +189,8 @@ void ucx_requests_abandon(struct nxl_backend_conn *conn)
             request->status = UCS_ERR_CANCELED;
         request->orphan = 1;
         request_give(request);
+        request->op = NULL; /* their addresses may be used again */
+        request->conn = NULL;
         count++;
     }
     if (count > 0)

@@ -129,6 +129,8 @@ void far_close(struct far *far)
             kill(far->pid, SIGKILL);
         poll(NULL, 0, 10);
     }
+    if (far->pid > 0 && WIFSIGNALED(status))
+        fprintf(stderr, "far side ended by signal %d\n", WTERMSIG(status));
     munmap(far->base, far->size);
     close(far->fd);
     memset(far, 0, sizeof(*far));
