@@ -57,7 +57,7 @@ static int arguments_read(int argc, char **argv, struct arguments *ret)
             ret->version = 1;
         else
             ret->rest[ret->rest_count++] = argv[i];
-        if (strncmp(argv[i], "--agent.plugin-dir=", 19) == 0)
+        if (strncmp(argv[i], "--agent.plugin_dir=", 19) == 0)
             ret->plugin_dir = argv[i] + 19;
     }
     return 0;
@@ -123,7 +123,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "nixlet-agent: %s\n", err.text);
         code = 2;
     } else {
-        nxl_log_setup("nixlet-agent", (enum nxl_log_level)nxl_log_level_of(nxl_settings_text(settings, "agent.log-level")), STDERR_FILENO);
+        nxl_log_setup("nixlet-agent", (enum nxl_log_level)nxl_log_level_of(nxl_settings_text(settings, "agent.log_level")), STDERR_FILENO);
         if (arguments.check)
             printf("settings are right\n");
         else

@@ -52,9 +52,9 @@ static const struct nxl_option agent_options[] = {
     {"node", NXL_OPTION_TEXT, "", 0, 0, NULL, "name of this node, at most 63 characters; empty: the host's name"},
     {"cluster", NXL_OPTION_TEXT, "default", 0, 0, NULL, "agents of other clusters are refused; names the keys in the store"},
     {"backends", NXL_OPTION_TEXT, "shm,ucx", 0, 0, NULL, "backends to open, in order of preference; fault:NAME wraps NAME for tests"},
-    {"plugin-dir", NXL_OPTION_TEXT, "", 0, 0, NULL, "where libnxl_backend_*.so are looked for beside the built-in ones"},
+    {"plugin_dir", NXL_OPTION_TEXT, "", 0, 0, NULL, "where libnxl_backend_*.so are looked for beside the built-in ones"},
     {"spin", NXL_OPTION_DURATION, "50us", 0, 1000000000, NULL, "how long the agent polls after work before it sleeps; 0us: sleep at once"},
-    {"log-level", NXL_OPTION_ENUM, "info", 0, 0, "error|warn|info|debug|trace", "lines above this level are dropped"},
+    {"log_level", NXL_OPTION_ENUM, "info", 0, 0, "error|warn|info|debug|trace", "lines above this level are dropped"},
     {NULL, NXL_OPTION_TEXT, NULL, 0, 0, NULL, NULL},
 };
 
@@ -136,7 +136,7 @@ static enum nxl_code identity_make(struct nxl_node *node, struct nxl_err *err)
 
 static enum nxl_code hosts_build(struct nxl_node *node, struct nxl_err *err)
 {
-    const char *plugin_dir = nxl_settings_text(node->settings, "agent.plugin-dir");
+    const char *plugin_dir = nxl_settings_text(node->settings, "agent.plugin_dir");
     struct nxl_hosts_options options = {
         .loop = node->loop,
         .metrics = node->metrics,

@@ -7,7 +7,7 @@
 struct nxl_node;
 struct nxl_settings;
 
-/* Declares every module's options. plugin_dir as in "agent.plugin-dir" of an earlier pass, or NULL. */
+/* Declares every module's options. plugin_dir as in "agent.plugin_dir" of an earlier pass, or NULL. */
 void nxl_node_declare(struct nxl_settings *settings, const char *plugin_dir);
 /* Borrows settings. Listens when it returns NXL_OK. Gives *ret to nxl_node_close(). */
 NXL_MUST_USE enum nxl_code nxl_node_open(const struct nxl_settings *settings, struct nxl_node **ret, struct nxl_err *err);

@@ -63,8 +63,8 @@ static int region_add(void *arg, struct nxl_catalog_region *region)
             json_array_append_new(backends, json_string(nxl_instance_name(nxl_hosts_at(scan->xfer->hosts, i))));
     }
     snprintf(addr, sizeof(addr), "0x%llx", (unsigned long long)region->addr);
-    json_array_append_new(scan->rows, json_pack("{s:I, s:s, s:s, s:I, s:s, s:i, s:s, s:I, s:b, s:o}", "id", (json_int_t)region->id, "peer",
-                                                region->owner->name, "address", addr, "length", (json_int_t)region->len, "kind",
+    json_array_append_new(scan->rows, json_pack("{s:I, s:s, s:s, s:s, s:I, s:s, s:i, s:s, s:I, s:b, s:o}", "id", (json_int_t)region->id,
+                                                "peer", region->owner->name, "incarnation", region->owner->incarnation, "address", addr, "length", (json_int_t)region->len, "kind",
                                                 "DRAM", "device", (int)region->device, "rung",
                                                 region->owner->local ? "shared-fd" : "remote", "users",
                                                 (json_int_t)region->uses, "lost", region->lost, "backends", backends));

@@ -66,7 +66,7 @@ static enum nxl_code list_append(struct nxl_xfer_session *session, struct xfer_l
                                    remote, err);
     session->list_runs += list->list->run_count - before;
     if (code == NXL_OK && session->list_runs > session->xfer->limits.list_descriptors)
-        code = nxl_err_set(err, NXL_LIMIT, 0, "the lists of this session have %llu runs, limits.list-runs allows no more",
+        code = nxl_err_set(err, NXL_LIMIT, 0, "the lists of this session have %llu runs, limits.list_runs allows no more",
                            (unsigned long long)session->list_runs);
     if (code == NXL_OK && list->list->size > UINT32_MAX)
         code = nxl_err_set(err, NXL_LIMIT, 0, "a list holds at most %u descriptors", UINT32_MAX);

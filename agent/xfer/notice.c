@@ -93,7 +93,7 @@ static void send_here(struct nxl_xfer *xfer, struct xfer_peer *from, struct nxl_
         return;
     if (!hold(to, from, transfer, payload))
         notice_lost(xfer, from->session->number, from->id, transfer, target->name, target->incarnation, NXL_LIMIT,
-                    "the receiver does not read its notices: limits.held-notices is reached");
+                    "the receiver does not read its notices: limits.held_notices is reached");
 }
 
 static void send_far(struct nxl_xfer *xfer, struct xfer_peer *from, struct nxl_catalog_peer *target, uint64_t transfer, struct nxl_view payload)

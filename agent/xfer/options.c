@@ -11,19 +11,19 @@ static const struct nxl_option limit_options[] = {
     {"regions", NXL_OPTION_INT, "65536", 1, 1 << 20, NULL, "registered regions of one session"},
     {"registered", NXL_OPTION_SIZE, "16Ti", 1, INT64_MAX, NULL, "registered bytes of one session"},
     {"lists", NXL_OPTION_INT, "16384", 1, 1 << 20, NULL, "prepared lists of one session"},
-    {"list-runs", NXL_OPTION_INT, "16777216", 1, 1 << 30, NULL, "runs in all lists of one session"},
+    {"list_runs", NXL_OPTION_INT, "16777216", 1, 1 << 30, NULL, "runs in all lists of one session"},
     {"remotes", NXL_OPTION_INT, "65536", 1, 1 << 20, NULL, "remote peers loaded by one session"},
     {"descriptors", NXL_OPTION_INT, "8388608", 1, 1 << 30, NULL, "descriptors of one transfer"},
     {"transfers", NXL_OPTION_INT, "16384", 1, 65536, NULL, "transfers of one session that run at once"},
-    {"transfer-bytes", NXL_OPTION_SIZE, "16Ti", 1, INT64_MAX, NULL, "bytes of one session under way at once"},
-    {"transfer-timeout", NXL_OPTION_DURATION, "0s", 0, INT64_MAX, NULL,
+    {"transfer_bytes", NXL_OPTION_SIZE, "16Ti", 1, INT64_MAX, NULL, "bytes of one session under way at once"},
+    {"transfer_timeout", NXL_OPTION_DURATION, "0s", 0, INT64_MAX, NULL,
      "end of a transfer that names no timeout; 0s: none"},
-    {"cancel-timeout", NXL_OPTION_DURATION, "1s", 1000000, INT64_MAX, NULL,
+    {"cancel_timeout", NXL_OPTION_DURATION, "1s", 1000000, INT64_MAX, NULL,
      "how long a cancel waits for the backend before it ends in doubt"},
-    {"fence-timeout", NXL_OPTION_DURATION, "30s", 1000000, INT64_MAX, NULL,
+    {"fence_timeout", NXL_OPTION_DURATION, "30s", 1000000, INT64_MAX, NULL,
      "how long memory stays for far agents that do not confirm"},
     {"hints", NXL_OPTION_INT, "4096", 1, 1 << 20, NULL, "records kept that agents sent directly"},
-    {"held-notices", NXL_OPTION_INT, "4096", 1, 1 << 20, NULL,
+    {"held_notices", NXL_OPTION_INT, "4096", 1, 1 << 20, NULL,
      "notices between clients of this agent that wait for a reader"},
     {NULL, NXL_OPTION_TEXT, NULL, 0, 0, NULL, NULL},
 };
@@ -50,16 +50,16 @@ void xfer_options_read(struct nxl_xfer *xfer, const struct nxl_settings *setting
     l->regions = (uint32_t)nxl_settings_number(settings, "limits.regions");
     l->registered_bytes = (uint64_t)nxl_settings_number(settings, "limits.registered");
     l->lists = (uint32_t)nxl_settings_number(settings, "limits.lists");
-    l->list_descriptors = (uint64_t)nxl_settings_number(settings, "limits.list-runs");
+    l->list_descriptors = (uint64_t)nxl_settings_number(settings, "limits.list_runs");
     l->remotes = (uint32_t)nxl_settings_number(settings, "limits.remotes");
     l->descriptors = (uint64_t)nxl_settings_number(settings, "limits.descriptors");
     l->transfers = (uint64_t)nxl_settings_number(settings, "limits.transfers");
-    l->transfer_bytes = (uint64_t)nxl_settings_number(settings, "limits.transfer-bytes");
-    l->transfer_timeout_ns = (uint64_t)nxl_settings_number(settings, "limits.transfer-timeout");
-    l->cancel_timeout_ns = (uint64_t)nxl_settings_number(settings, "limits.cancel-timeout");
-    l->fence_timeout_ns = (uint64_t)nxl_settings_number(settings, "limits.fence-timeout");
+    l->transfer_bytes = (uint64_t)nxl_settings_number(settings, "limits.transfer_bytes");
+    l->transfer_timeout_ns = (uint64_t)nxl_settings_number(settings, "limits.transfer_timeout");
+    l->cancel_timeout_ns = (uint64_t)nxl_settings_number(settings, "limits.cancel_timeout");
+    l->fence_timeout_ns = (uint64_t)nxl_settings_number(settings, "limits.fence_timeout");
     l->hints = (uint32_t)nxl_settings_number(settings, "limits.hints");
-    l->held_notices = (uint32_t)nxl_settings_number(settings, "limits.held-notices");
+    l->held_notices = (uint32_t)nxl_settings_number(settings, "limits.held_notices");
     xfer->access = strcmp(policy, "all") == 0    ? XFER_ACCESS_ALL
                    : strcmp(policy, "none") == 0 ? XFER_ACCESS_NONE
                                                  : XFER_ACCESS_NAMESPACE;

@@ -187,7 +187,7 @@ static enum nxl_code limits_check(const struct xfer_request *request, struct nxl
         return nxl_err_set(err, NXL_LIMIT, 0, "%llu transfers of this session run, limits.transfers allows no more",
                            (unsigned long long)session->running);
     if (request->plan->bytes > limits->transfer_bytes - session->running_bytes)
-        return nxl_err_set(err, NXL_LIMIT, 0, "%llu bytes beside %llu that run: more than limits.transfer-bytes allows",
+        return nxl_err_set(err, NXL_LIMIT, 0, "%llu bytes beside %llu that run: more than limits.transfer_bytes allows",
                            (unsigned long long)request->plan->bytes, (unsigned long long)session->running_bytes);
     return NXL_OK;
 }
