@@ -15,8 +15,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utlist.h>
 
-#define LEAVE_RECORDS 1024u /* withdrawn one by one at the end */
+#define LEAVE_RECORDS 256u /* withdrawn one by one at the end */
 
 /* KEYS node peers name changes. ARGV agent lease_ms field bytes incarnation node stamp stream_max ns name label
  * name_ms inline. */
@@ -64,6 +65,8 @@ struct publish_call {
 
 static void record_free(struct nxl_directory *directory, struct directory_record *record)
 {
+    if (record->queued)
+        DL_DELETE(directory->dirty, record);
     HASH_DEL(directory->records, record);
     directory->record_count--;
     nxl_bytes_fini(&record->bytes);
@@ -78,13 +81,23 @@ void directory_free_records(struct nxl_directory *directory)
         record_free(directory, record);
 }
 
+/* One on its way waits for its answer first. */
+static void record_queue(struct nxl_directory *directory, struct directory_record *record)
+{
+    record->dirty = 1;
+    if (record->queued || record->sent)
+        return;
+    record->queued = 1;
+    DL_APPEND(directory->dirty, record);
+}
+
 void directory_all_dirty(struct nxl_directory *directory)
 {
     struct directory_record *record, *next;
 
     HASH_ITER(hh, directory->records, record, next) {
-        record->dirty = 1;
         record->stored = 0;
+        record_queue(directory, record);
     }
 }
 
@@ -111,26 +124,24 @@ void directory_check_records(struct nxl_directory *directory, uint64_t stored)
     }
 }
 
-static void publish_answered(struct nxl_directory *directory, struct directory_record *record,
-                             uint64_t generation, const struct redisReply *reply)
+/* Returns 1 if the store has it now. */
+static int publish_answered(struct nxl_directory *directory, struct directory_record *record,
+                            const struct redisReply *reply)
 {
     char stamp[32];
 
     if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 3 ||
-        directory_reply_copy(reply->element[1], stamp, sizeof(stamp)) != 0) {
-        record->dirty = 1;
-        return;
-    }
+        directory_reply_copy(reply->element[1], stamp, sizeof(stamp)) != 0)
+        return 0;
     if (!directory_reply_text(reply->element[0], "ok")) {
-        record->dirty = 1; /* our key lapsed or is another's: the heartbeat finds out which */
-        nxl_heartbeat_now(directory->heartbeat);
-        return;
+        nxl_heartbeat_now(directory->heartbeat); /* our key lapsed or is another's: it finds out which */
+        return 0;
     }
     if (record->stamp == 0)
         record->stamp = strtoull(stamp, NULL, 10);
     record->stored = 1;
-    if (record->generation != generation)
-        record->dirty = 1;
+    record->name_due_ns = nxl_now_ns() + directory->lease_ns / 2;
+    return 1;
 }
 
 static void on_published(void *arg, enum nxl_code code, const struct redisReply *reply, const struct nxl_err *err)
@@ -138,25 +149,27 @@ static void on_published(void *arg, enum nxl_code code, const struct redisReply 
     struct publish_call *call = arg;
     struct nxl_directory *directory = call->directory;
     struct directory_record *record;
+    int done = code == NXL_OK;
 
     directory_enter(directory);
+    directory->publishing--;
+    if (code != NXL_OK)
+        directory_complain(directory, "publish", err);
     HASH_FIND_STR(directory->records, call->field, record);
     if (record != NULL && !directory->closed) {
         record->sent = 0;
-        if (code == NXL_OK) {
-            publish_answered(directory, record, call->generation, reply);
-            if (record->dirty && record->generation != call->generation)
-                directory_flush(directory);
-        } else {
-            record->dirty = 1; /* the next beat sends it again */
-            directory_complain(directory, "publish", err);
-        }
+        done = done && publish_answered(directory, record, reply);
+        /* Not taken, changed meanwhile, or asked for again: its turn comes once more. */
+        if (!done || record->generation != call->generation || record->dirty)
+            record_queue(directory, record);
     }
+    if (done && !directory->closed)
+        directory_flush(directory); /* else the next beat does */
     free(call);
     directory_leave(directory);
 }
 
-static void publish_send(struct nxl_directory *directory, struct directory_record *record)
+static int publish_send(struct nxl_directory *directory, struct directory_record *record)
 {
     struct nxl_redis_words words = {0};
     struct publish_call *call = nxl_new0(sizeof(*call));
@@ -189,21 +202,23 @@ static void publish_send(struct nxl_directory *directory, struct directory_recor
     (void)nxl_copy_text(call->field, sizeof(call->field), record->field);
     if (nxl_redis_send(directory->redis, &words, 0, on_published, call) != NXL_OK) {
         free(call);
-        return;
+        return -1;
     }
+    DL_DELETE(directory->dirty, record);
+    record->queued = 0;
     record->dirty = 0;
     record->sent = 1;
+    directory->publishing++;
+    return 0;
 }
 
 void directory_flush(struct nxl_directory *directory)
 {
-    struct directory_record *record, *next;
-
     if (!directory->up || directory->fenced)
         return; /* the beat that brings the store back flushes */
-    HASH_ITER(hh, directory->records, record, next)
-        if (record->dirty && !record->sent)
-            publish_send(directory, record);
+    while (directory->dirty != NULL && directory->publishing < DIRECTORY_PUBLISHING_MAX)
+        if (publish_send(directory, directory->dirty) != 0)
+            return;
 }
 
 static int make_field(char *to, const char *incarnation, const char *label)
@@ -276,10 +291,9 @@ enum nxl_code nxl_directory_publish(struct nxl_directory *directory, const struc
     nxl_bytes_fini(&entry->bytes);
     entry->bytes = bytes;
     entry->generation = ++directory->generation;
-    entry->dirty = 1;
+    record_queue(directory, entry);
     nxl_metric_set(directory->metric.records, directory->record_count);
-    if (directory->up && !entry->sent)
-        publish_send(directory, entry);
+    directory_flush(directory);
     return NXL_OK;
 }
 
@@ -370,7 +384,7 @@ static void on_name_renewed(void *arg, enum nxl_code code, const struct redisRep
     if (code != NXL_OK)
         directory_complain(directory, "renew a name", err);
     else if (record != NULL && !directory->closed && reply->type == REDIS_REPLY_INTEGER && reply->integer == 0)
-        record->dirty = 1; /* the index entry vanished: the next beat writes it again */
+        record_queue(directory, record); /* the index entry vanished: the next beat writes it again */
     free(call);
     directory_leave(directory);
 }
@@ -379,17 +393,18 @@ void directory_renew_names(struct nxl_directory *directory)
 {
     struct directory_record *record, *next;
     uint64_t now = nxl_now_ns();
+    uint32_t left = DIRECTORY_RENEW_MAX;
 
-    if (now < directory->names_due_ns)
-        return;
-    directory->names_due_ns = now + directory->lease_ns / 2;
     HASH_ITER(hh, directory->records, record, next) {
         struct nxl_redis_words words = {0};
         struct publish_call *call;
         char name_key[DIRECTORY_KEY_MAX];
 
-        if (!record->stored)
+        if (!record->stored || now < record->name_due_ns)
             continue;
+        if (left-- == 0)
+            return;
+        record->name_due_ns = now + directory->lease_ns / 2;
         call = nxl_new0(sizeof(*call));
         call->directory = directory;
         (void)nxl_copy_text(call->field, sizeof(call->field), record->field);

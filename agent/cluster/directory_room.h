@@ -22,6 +22,8 @@ struct nxl_timer;
 #define DIRECTORY_FIELD_MAX (NXL_INCARNATION_MAX + 1 + NXL_LABEL_MAX) /* incarnation#label */
 #define DIRECTORY_KEY_MAX 512
 #define DIRECTORY_RECORDS_MAX 16384u /* of ours */
+#define DIRECTORY_PUBLISHING_MAX 256u  /* on their way at once: all of them share one deadline's patience */
+#define DIRECTORY_RENEW_MAX 4096u      /* names renewed with one beat */
 #define DIRECTORY_LOOKUPS_MAX 4096u
 #define DIRECTORY_FACTS_MAX 1024u      /* waiting to be told */
 #define DIRECTORY_KNOWN_MAX 65536u     /* others' records that reconciling remembers */
@@ -42,7 +44,10 @@ struct directory_record {
     struct nxl_bytes bytes;
     uint64_t stamp;      /* store time of the first claim of the name; 0: not claimed yet */
     uint64_t generation; /* changes with every publish */
+    uint64_t name_due_ns; /* when the lease of its name is renewed next */
     int dirty, sent, stored;
+    int queued; /* stands in the queue of dirty ones; never while sent */
+    struct directory_record *prev, *next;
 };
 
 struct directory_lookup {
@@ -108,10 +113,10 @@ struct nxl_directory {
     char epoch[40];
     uint64_t quiet_until_ns; /* after a wipe nobody is judged before that */
     uint64_t store_us, store_at_ns; /* the server's time, and when by our clock it was that */
-    uint64_t names_due_ns;          /* when name:* leases are renewed next */
 
     struct directory_record *records;
-    uint32_t record_count;
+    struct directory_record *dirty; /* queue of those to be sent */
+    uint32_t record_count, publishing;
     uint64_t generation;
 
     struct directory_lookup *lookups;

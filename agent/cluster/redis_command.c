@@ -33,6 +33,14 @@ void nxl_redis_word_number(struct nxl_redis_words *words, uint64_t number)
     nxl_redis_word(words, slot);
 }
 
+static void arm_deadline(struct nxl_redis *redis)
+{
+    uint64_t now = nxl_now_ns(), due = redis->first->deadline_ns;
+
+    redis->timer_due_ns = due > now ? due : now;
+    nxl_timer_start(redis->deadline_timer, redis->timer_due_ns - now, 0);
+}
+
 static void on_reply(redisAsyncContext *context, void *raw, void *unused)
 {
     struct nxl_redis *redis = context->data;
@@ -72,7 +80,7 @@ enum nxl_code nxl_redis_push(struct nxl_redis *redis, const struct nxl_redis_wor
         redis->first = command;
     redis->last = command;
     if (redis->outstanding++ == 0)
-        nxl_timer_start(redis->deadline_timer, command->deadline_ns - nxl_now_ns(), 0);
+        arm_deadline(redis);
     return NXL_OK;
 }
 
@@ -134,12 +142,25 @@ void nxl_redis_answer_all(struct nxl_redis *redis, enum nxl_code code, const cha
     }
 }
 
+/* What this process slept through is not the server's fault: a command may not even be written yet.
+ * So each starts anew, once. */
+static void extend_deadlines(struct nxl_redis *redis, uint64_t now)
+{
+    uint64_t least = now + redis->options.command_timeout_ns;
+
+    for (struct redis_command *command = redis->first; command != NULL; command = command->next) {
+        if (!command->extended && command->deadline_ns < least)
+            command->deadline_ns = least;
+        command->extended = 1;
+    }
+}
+
 /* After a pause of our own (a stopped process, a busy loop) the answer may already lie in the
  * socket: what is there counts before the deadline does. */
 void nxl_redis_check_deadline(void *arg)
 {
     struct nxl_redis *redis = arg;
-    uint64_t now = nxl_now_ns();
+    uint64_t now = nxl_now_ns(), late = now > redis->timer_due_ns ? now - redis->timer_due_ns : 0;
     unsigned reads = 256;
 
     nxl_redis_enter(redis);
@@ -147,10 +168,12 @@ void nxl_redis_check_deadline(void *arg)
         continue;
     nxl_redis_settle(redis);
     if (!redis->closed && redis->first != NULL) {
+        if (late > redis->options.command_timeout_ns / 8)
+            extend_deadlines(redis, now);
         if (redis->first->deadline_ns <= now)
             nxl_redis_fail(redis, NXL_TIMEOUT, "a command was not answered in time");
         else
-            nxl_timer_start(redis->deadline_timer, redis->first->deadline_ns - now, 0);
+            arm_deadline(redis);
     }
     nxl_redis_leave(redis);
 }

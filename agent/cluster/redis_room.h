@@ -34,6 +34,7 @@ struct redis_command {
     nxl_redis_reply_fn *fn;
     void *arg;
     uint64_t deadline_ns;
+    int extended; /* started anew after this process had slept, once */
 };
 
 struct nxl_redis {
@@ -63,6 +64,7 @@ struct nxl_redis {
     struct redis_command *first, *last;
     uint32_t outstanding;
     struct nxl_timer *deadline_timer, *dial_timer;
+    uint64_t timer_due_ns; /* when deadline_timer should come */
     uint64_t ups;
 };
 

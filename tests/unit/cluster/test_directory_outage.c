@@ -64,6 +64,36 @@ static void after_flushall_everything_is_back_within_one_heartbeat(void **state)
     agent_close(two);
 }
 
+#define MANY 10000
+
+static int many_are_there(void *arg)
+{
+    const struct rig *rig = arg;
+
+    return redis_server_ask(rig->server, "HLEN " KEY("peers:n1"))->integer == MANY;
+}
+
+/* All at once they would take longer than one command may: they go in portions, and no heartbeat waits. */
+static void ten_thousand_records_are_written_and_written_again(void **state)
+{
+    struct rig *rig = *state;
+    struct agent *one = agent_start(rig, "n1", "a");
+
+    for (int i = 0; i < MANY; i++) {
+        char name[32], incarnation[64];
+
+        (void)snprintf(name, sizeof(name), "p%d", i);
+        (void)snprintf(incarnation, sizeof(incarnation), "n1/boot/%d", i);
+        agent_publish(one, name, incarnation, 1, "");
+    }
+    assert_true(nxl_loop_run_until(rig->loop, many_are_there, rig, 30 * NXL_SEC));
+    (void)redis_server_ask(rig->server, "FLUSHALL");
+    assert_true(nxl_loop_run_until(rig->loop, many_are_there, rig, 30 * NXL_SEC));
+    assert_int_equal(one->ups, 1);
+    assert_int_equal(one->fenced, 0);
+    agent_close(one);
+}
+
 static void a_lost_record_or_name_comes_back_by_itself(void **state)
 {
     struct rig *rig = *state;
@@ -450,6 +480,7 @@ int main(void)
 #define WITH_SERVER(test) cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown)
     const struct CMUnitTest tests[] = {
         WITH_SERVER(after_flushall_everything_is_back_within_one_heartbeat),
+        WITH_SERVER(ten_thousand_records_are_written_and_written_again),
         WITH_SERVER(a_lost_record_or_name_comes_back_by_itself),
         WITH_SERVER(a_killed_store_that_comes_back_empty_is_filled_again),
         cmocka_unit_test_setup_teardown(an_agent_older_than_its_store_waits_for_it, rig_setup_no_server, rig_teardown),

@@ -211,6 +211,25 @@ static void an_answer_that_is_there_counts_before_its_deadline(void **state)
     nxl_redis_close(line.redis);
 }
 
+/* The same, but the question had not even left when this process fell asleep. */
+static void what_this_process_slept_through_is_not_counted(void **state)
+{
+    struct rig *rig = *state;
+    struct line line;
+    uint64_t until;
+
+    line_open(&line, rig, redis_server_url(rig->server));
+    rig_until(rig, line_up, &line);
+    assert_int_equal(line_ask(&line, "PING", NULL), NXL_OK);
+    until = nxl_now_ns() + 300 * NXL_MS;
+    while (nxl_now_ns() < until)
+        continue;
+    rig_until(rig, line_answered, &line);
+    assert_int_equal(line.code, NXL_OK);
+    assert_int_equal(line.downs, 0);
+    nxl_redis_close(line.redis);
+}
+
 static void a_connection_may_be_closed_inside_an_answer(void **state)
 {
     struct rig *rig = *state;
@@ -551,6 +570,7 @@ int main(void)
         WITH_SERVER(a_killed_server_answers_everything_outstanding_once),
         WITH_SERVER(a_command_has_a_deadline),
         WITH_SERVER(an_answer_that_is_there_counts_before_its_deadline),
+        WITH_SERVER(what_this_process_slept_through_is_not_counted),
         WITH_SERVER(a_connection_may_be_closed_inside_an_answer),
         WITH_SERVER(an_error_answer_is_the_commands_and_not_the_connections),
         WITH_SERVER(one_moved_is_followed),
