@@ -201,6 +201,7 @@ static int session_read_frame(struct front_session *session)
     }
     packet_take_fds(&packet, &msg);
     if (got == 0) {
+        front_ring_last_words(session);
         front_session_doom(session, FRONT_END_CLOSED, NXL_OK, "the client closed its socket");
         return 0;
     }
@@ -213,6 +214,9 @@ static int session_read_frame(struct front_session *session)
                            msg.msg_flags & MSG_TRUNC ? NXL_FRAME_MAX : NXL_FRAME_FDS_MAX);
         return 0;
     }
+    front_ring_catch_up(session);
+    if (session->doomed)
+        return 0;
     front_frame_take(session, (struct nxl_view){session->front->packet, (size_t)got}, packet.fds,
                      packet.fd_count);
     return !session->doomed;
@@ -244,6 +248,7 @@ static void session_on_exit(void *arg, int fd, unsigned events)
 
     (void)fd;
     (void)events;
+    front_ring_last_words(session);
     front_session_doom(session, FRONT_END_EXITED, NXL_OK, "process exited");
     front_session_settle(session);
 }

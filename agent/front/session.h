@@ -164,6 +164,10 @@ void front_replies_drop(struct front_session *session);
 
 /* session_ring.c. Serves up to the turn's share of entries; returns how many. */
 uint32_t front_ring_serve(struct front_session *session);
+/* Before a frame is served: what the client submitted before it comes first. At most one ring full. */
+void front_ring_catch_up(struct front_session *session);
+/* The client is gone: notices that it sent still go out, the rest means nothing any more. */
+void front_ring_last_words(struct front_session *session);
 /* Copies count runs at offset of the arena into front->copy. NULL: err tells. */
 const struct nxl_run *front_runs_copy(struct front_session *session, uint64_t offset,
                                       uint32_t count, enum nxl_code *ret_code, struct nxl_err *err);

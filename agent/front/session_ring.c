@@ -246,12 +246,12 @@ static void entry_take(struct front_session *session, const struct nxl_ring_entr
         nxl_xfer_release(session->xfer, entry->slot);
 }
 
-uint32_t front_ring_serve(struct front_session *session)
+static uint32_t entries_take(struct front_session *session, uint32_t most, int notices_only)
 {
     struct nxl_ring_entry entry;
     uint32_t taken = 0;
 
-    while (taken < session->front->limits.entries_per_turn && !session->doomed) {
+    while (taken < most && !session->doomed) {
         enum nxl_code code = nxl_ring_take(&session->ring, &entry);
 
         if (code == NXL_AGAIN)
@@ -262,7 +262,25 @@ uint32_t front_ring_serve(struct front_session *session)
             break;
         }
         taken++;
-        entry_take(session, &entry);
+        if (!notices_only || entry.kind == NXL_RING_NOTIFY)
+            entry_take(session, &entry);
     }
     return taken;
+}
+
+uint32_t front_ring_serve(struct front_session *session)
+{
+    return entries_take(session, session->front->limits.entries_per_turn, 0);
+}
+
+void front_ring_catch_up(struct front_session *session)
+{
+    if (session->xfer)
+        (void)entries_take(session, session->ring.entry_count, 0);
+}
+
+void front_ring_last_words(struct front_session *session)
+{
+    if (session->xfer)
+        (void)entries_take(session, session->ring.entry_count, 1);
 }
