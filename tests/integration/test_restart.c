@@ -5,14 +5,11 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "support/near.h"
 
@@ -52,14 +49,8 @@ static int open_plain(void **state)
 static int open_same_port(void **state)
 {
     struct rig *r = *state = calloc(1, sizeof(struct rig));
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-    socklen_t size = sizeof(at);
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    assert_int_equal(bind(fd, (struct sockaddr *)&at, sizeof(at)), 0);
-    assert_int_equal(getsockname(fd, (struct sockaddr *)&at, &size), 0);
-    close(fd);
-    snprintf(r->cluster.agents[1].address, sizeof(r->cluster.agents[1].address), "127.0.0.1:%u", ntohs(at.sin_port));
+    near_fix_address(&r->cluster, 1);
     rig_make(r, 0, NULL);
     return 0;
 }

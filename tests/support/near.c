@@ -1,8 +1,11 @@
 /* near.c - the test process as a client. */
 #include "support/near.h"
 
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #define RUN_NS 30000000000u
 
@@ -12,6 +15,18 @@ static void must(enum nxl_code code, const struct nxl_err *err, const char *what
         return;
     fprintf(stderr, "%s: %s: %s\n", what, nxl_code_name(code), err->text);
     abort();
+}
+
+void near_fix_address(struct cluster *c, int agent)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t size = sizeof(at);
+    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+    if (bind(fd, (struct sockaddr *)&at, sizeof(at)) != 0 || getsockname(fd, (struct sockaddr *)&at, &size) != 0)
+        abort();
+    close(fd);
+    snprintf(c->agents[agent].address, sizeof(c->agents[agent].address), "127.0.0.1:%u", ntohs(at.sin_port));
 }
 
 void near_open(struct cluster *c, int agent, const char *name, uint64_t size, struct near *ret)

@@ -13,6 +13,8 @@ struct near {
     uint64_t size;
 };
 
+/* Before the agents start: this one gets a free port and keeps it over its restarts. */
+void near_fix_address(struct cluster *c, int agent);
 void near_open(struct cluster *c, int agent, const char *name, uint64_t size, struct near *ret);
 void near_close(struct near *near);
 /* By name through this agent or the store, within 10 s. */
