@@ -92,18 +92,18 @@ static void look_huge(struct doctor *doctor)
 {
     long two_all = pages("2048kB", "nr"), two_free = pages("2048kB", "free");
     long one_all = pages("1048576kB", "nr"), one_free = pages("1048576kB", "free");
-    char one[64] = "none of 1 GiB";
+    char one[64] = "no 1 GiB pages";
 
-    if (one_all >= 0)
-        (void)snprintf(one, sizeof(one), "%ld of %ld of 1 GiB free", one_free, one_all);
+    if (one_all > 0)
+        (void)snprintf(one, sizeof(one), "%ld of %ld 1 GiB pages", one_free, one_all);
     if (two_all > 0 && two_free > 0)
-        doctor_say(doctor, DOCTOR_OK, "huge-pages", NULL, "%ld of %ld of 2 MiB free, %s", two_free,
+        doctor_say(doctor, DOCTOR_OK, "huge-pages", NULL, "free: %ld of %ld 2 MiB pages, %s", two_free,
                    two_all, one);
     else
         doctor_say(doctor, DOCTOR_WARN, "huge-pages",
                    "to have 1 GiB of them: echo 512 > /proc/sys/vm/nr_hugepages",
-                   "%s of 2 MiB free, %s: nxl_alloc() takes small pages then",
-                   two_all > 0 ? "none" : "none at all", one);
+                   "free: %s 2 MiB pages, %s; nxl_alloc() takes small pages then",
+                   two_all > 0 ? "none of the" : "no", one);
 }
 
 void doctor_limits(struct doctor *doctor)

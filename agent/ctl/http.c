@@ -56,9 +56,10 @@ static enum nxl_code dial(int fd, const struct sockaddr *to, socklen_t size, uin
         errno = error;
     }
     if (errno == ECONNREFUSED || errno == ENOENT)
-        return nxl_err_set(err, NXL_NO_AGENT, errno,
-                           "no agent answers there: is nixlet-agent running on this node, and is "
-                           "this the value of its http.socket or http.listen? (--http)");
+        return nxl_err_set(err, NXL_NO_AGENT, 0,
+                           "%s: is nixlet-agent running on this node, and is this the value of its "
+                           "http.socket or http.listen? --http says where else to look",
+                           strerror(errno));
     return nxl_err_set(err, NXL_IO, errno, "connect");
 }
 
