@@ -56,8 +56,9 @@ static enum nxl_code number_parse(const struct ctl_option *row, const char *text
 
     if (code != NXL_OK)
         return nxl_err_set(err, NXL_INVALID_PARAM, 0, "'%.40s' is not %s", text,
-                           row->kind == CTL_DURATION ? "a duration: a whole number with ms, s, m or "
-                                                       "h behind it"
+                           row->kind == CTL_DURATION
+                               ? "a duration: a whole number with ms, s, m or "
+                                 "h behind it"
                            : row->kind == CTL_SIZE
                                ? "a size: a whole number, K, M, G (1000s) or Ki, Mi, Gi (1024s) "
                                  "behind it"
@@ -176,7 +177,8 @@ enum nxl_code ctl_args_parse(struct ctl *ctl, const struct ctl_option *options, 
                 return code;
         } else if (!over && word[0] == '-' && word[1] != '\0') {
             return nxl_err_set(err, NXL_INVALID_PARAM, 0,
-                               "there is no option '%.60s'; options are written --name=value", word);
+                               "there is no option '%.60s'; options are written --name=value",
+                               word);
         } else {
             if (words.count == CTL_WORDS_MAX)
                 return nxl_err_set(err, NXL_INVALID_PARAM, 0, "more than %d words at '%.60s'",
@@ -226,8 +228,10 @@ int ctl_args_read(struct ctl *ctl, const struct ctl_command *command,
         return CTL_DONE;
     }
     if (code == NXL_OK && ret->count > words_max)
-        code = nxl_err_set(&err, NXL_INVALID_PARAM, 0, "'%.60s' is one word too many; usage: "
-                           "nixletctl %s %s", ret->at[words_max], command->name, command->usage);
+        code = nxl_err_set(&err, NXL_INVALID_PARAM, 0,
+                           "'%.60s' is one word too many; usage: "
+                           "nixletctl %s %s",
+                           ret->at[words_max], command->name, command->usage);
     if (code == NXL_OK && ret->count < words_min)
         code = nxl_err_set(&err, NXL_INVALID_PARAM, 0, "a word is missing; usage: nixletctl %s %s",
                            command->name, command->usage);

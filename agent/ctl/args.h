@@ -20,7 +20,7 @@ struct ctl_option {
     const char *name; /* without the dashes; NULL ends the table */
     enum ctl_kind kind;
     void *to;
-    int64_t min, max; /* numbers; both 0: any that is not negative */
+    int64_t min, max;  /* numbers; both 0: any that is not negative */
     const char *value; /* "NAME" in the help; NULL for a switch */
     const char *help;
 };
@@ -33,12 +33,13 @@ struct ctl_words {
 };
 
 /* Takes --name=value and --name value, in any order with words; "--" ends the options. The global
- * options are known everywhere. Pure but for the values it writes; those keep what they had on error.
- * NXL_INVALID_PARAM: err names option, value and what is allowed. */
+ * options are known everywhere. Pure but for the values it writes; those keep what they had on
+ * error. NXL_INVALID_PARAM: err names option, value and what is allowed. */
 NXL_MUST_USE enum nxl_code ctl_args_parse(struct ctl *ctl, const struct ctl_option *options,
                                           int argc, char **argv, struct ctl_words *ret,
                                           struct nxl_err *err);
-/* The same for a subcommand, with its help and its errors printed. -1: go on; else the exit code. */
+/* The same for a subcommand, with its help and its errors printed. -1: go on; else the exit code.
+ */
 int ctl_args_read(struct ctl *ctl, const struct ctl_command *command,
                   const struct ctl_option *options, int argc, char **argv, int words_min,
                   int words_max, struct ctl_words *ret);

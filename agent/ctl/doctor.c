@@ -57,9 +57,9 @@ static int json_print(const struct doctor *doctor)
 
     for (unsigned i = 0; i < doctor->count; i++) {
         const struct doctor_check *check = &doctor->checks[i];
-        json_t *row = json_pack("{s:s, s:s, s:b, s:s}", "name", check->name, "level",
-                                level_words[check->level], "needed", check->needed, "found",
-                                check->found);
+        json_t *row =
+            json_pack("{s:s, s:s, s:b, s:s}", "name", check->name, "level",
+                      level_words[check->level], "needed", check->needed, "found", check->found);
 
         if (check->todo != NULL)
             (void)json_object_set_new(row, "todo", json_string(check->todo));

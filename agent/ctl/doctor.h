@@ -42,7 +42,8 @@ void doctor_agent(struct doctor *doctor);   /* socket, HTTP */
 /* Who listens on a TCP port, from text as in /proc/net/tcp and tcp6. Returns how many sockets, the
  * first's inode in *ret_inode. Pure. */
 unsigned doctor_listeners(const char *table, unsigned port, unsigned long long *ret_inode);
-/* Names in "resource" lines of what ucp_context_print_info() writes: "tcp/eth0 posix/memory". Pure. */
+/* Names in "resource" lines of what ucp_context_print_info() writes: "tcp/eth0 posix/memory". Pure.
+ */
 void doctor_ucx_resources(const char *text, char *to, size_t room);
 
 #endif

@@ -32,8 +32,9 @@ static void look_socket(struct doctor *doctor)
     else
         doctor_say(doctor, info.backends[0] != '\0' ? DOCTOR_OK : DOCTOR_WARN, "agent-socket",
                    "see `nixletctl backends` for the reasons",
-                   "node %s, agent %s, namespace %s, backends: %s", info.node, info.agent_incarnation,
-                   info.ns, info.backends[0] != '\0' ? info.backends : "none");
+                   "node %s, agent %s, namespace %s, backends: %s", info.node,
+                   info.agent_incarnation, info.ns,
+                   info.backends[0] != '\0' ? info.backends : "none");
     nxl_client_close(client);
 }
 
@@ -43,18 +44,20 @@ static void look_http(struct doctor *doctor)
     struct nxl_err err = {0};
     size_t size;
     int status;
-    enum nxl_code code = ctl_http_get(doctor->ctl->http, "/readyz", CTL_HTTP_TIMEOUT_NS, &status, &body,
-                                      &size, &err);
+    enum nxl_code code = ctl_http_get(doctor->ctl->http, "/readyz", CTL_HTTP_TIMEOUT_NS, &status,
+                                      &body, &size, &err);
 
     if (code != NXL_OK) {
-        doctor_say(doctor, DOCTOR_WARN, "agent-http",
-                   "start nixlet-agent, or say where it answers: --http PATH or host:port, $NIXLET_HTTP",
-                   "%s", err.text);
+        doctor_say(
+            doctor, DOCTOR_WARN, "agent-http",
+            "start nixlet-agent, or say where it answers: --http PATH or host:port, $NIXLET_HTTP",
+            "%s", err.text);
         return;
     }
     body[strcspn(body, "\r\n")] = '\0';
     if (status == 200)
-        doctor_say(doctor, DOCTOR_OK, "agent-http", NULL, "%s answers: %.100s", doctor->ctl->http, body);
+        doctor_say(doctor, DOCTOR_OK, "agent-http", NULL, "%s answers: %.100s", doctor->ctl->http,
+                   body);
     else
         doctor_say(doctor, DOCTOR_WARN, "agent-http", "look at the agent's log",
                    "%s answers %d: %.200s", doctor->ctl->http, status, body);

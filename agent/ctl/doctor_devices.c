@@ -132,9 +132,10 @@ static void look_gpu(struct doctor *doctor)
     if (version_get != NULL && version_get(&version) != 0)
         version = 0;
     if (nodes > 0 && version > 0)
-        doctor_say(doctor, DOCTOR_OK, "gpu", NULL,
-                   "%u NVIDIA device%s, driver for CUDA %d.%d (this version moves host memory only)",
-                   nodes, nodes == 1 ? "" : "s", version / 1000, version % 1000 / 10);
+        doctor_say(
+            doctor, DOCTOR_OK, "gpu", NULL,
+            "%u NVIDIA device%s, driver for CUDA %d.%d (this version moves host memory only)",
+            nodes, nodes == 1 ? "" : "s", version / 1000, version % 1000 / 10);
     else if (nodes > 0)
         doctor_say(doctor, DOCTOR_WARN, "gpu",
                    "let the container runtime put the driver's libraries into the agent's image",
@@ -142,7 +143,8 @@ static void look_gpu(struct doctor *doctor)
                    nodes == 1 ? "" : "s");
     else
         doctor_say(doctor, DOCTOR_NO, "gpu", "nothing to do: this version moves host memory only",
-                   "no /dev/nvidia*, %s", library != NULL ? "libcuda.so.1 is there" : "no libcuda.so.1");
+                   "no /dev/nvidia*, %s",
+                   library != NULL ? "libcuda.so.1 is there" : "no libcuda.so.1");
     if (library != NULL)
         (void)dlclose(library); /* never initialised */
 }

@@ -36,12 +36,14 @@ static void look_memfd(struct doctor *doctor)
     NXL_CLEANUP(nxl_closep) int fd = memfd_create("nixletctl", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 
     if (fd < 0) {
-        doctor_need(doctor, DOCTOR_NO, "memfd", todo, "no shared memory for clients: memfd_create: %s",
-                    strerror(errno));
+        doctor_need(doctor, DOCTOR_NO, "memfd", todo,
+                    "no shared memory for clients: memfd_create: %s", strerror(errno));
     } else if (ftruncate(fd, 4096) != 0 || fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
-        doctor_need(doctor, DOCTOR_NO, "memfd", todo, "a memfd cannot be sealed: %s", strerror(errno));
+        doctor_need(doctor, DOCTOR_NO, "memfd", todo, "a memfd cannot be sealed: %s",
+                    strerror(errno));
     } else if (ftruncate(fd, 0) == 0) {
-        doctor_need(doctor, DOCTOR_NO, "memfd", todo, "F_SEAL_SHRINK was accepted but does not hold");
+        doctor_need(doctor, DOCTOR_NO, "memfd", todo,
+                    "F_SEAL_SHRINK was accepted but does not hold");
     } else {
         doctor_need(doctor, DOCTOR_OK, "memfd", NULL, "memory files can be made and sealed");
     }
@@ -65,7 +67,8 @@ static void look_peerpidfd(struct doctor *doctor)
     socklen_t size = sizeof(peer);
 
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0) {
-        doctor_need(doctor, DOCTOR_NO, "unix-seqpacket", "allow AF_UNIX sockets in the seccomp profile",
+        doctor_need(doctor, DOCTOR_NO, "unix-seqpacket",
+                    "allow AF_UNIX sockets in the seccomp profile",
                     "clients cannot connect: socketpair: %s", strerror(errno));
         return;
     }
@@ -74,9 +77,11 @@ static void look_peerpidfd(struct doctor *doctor)
         doctor_say(doctor, DOCTOR_OK, "peer-pidfd", NULL,
                    "a client is known by a handle that no other process can take over");
     else
-        doctor_say(doctor, DOCTOR_WARN, "peer-pidfd", "Linux 6.5 or later closes that gap",
-                   "a client is known by its process number, which could be given away again while it "
-                   "connects: SO_PEERPIDFD: %s", strerror(errno));
+        doctor_say(
+            doctor, DOCTOR_WARN, "peer-pidfd", "Linux 6.5 or later closes that gap",
+            "a client is known by its process number, which could be given away again while it "
+            "connects: SO_PEERPIDFD: %s",
+            strerror(errno));
     nxl_closep(&peer);
     nxl_closep(&pair[0]);
     nxl_closep(&pair[1]);

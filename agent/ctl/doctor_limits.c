@@ -40,8 +40,8 @@ static void look_memlock(struct doctor *doctor)
     char text[32];
 
     if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0) {
-        doctor_say(doctor, DOCTOR_WARN, "memlock", "ask `ulimit -l`", "the limit cannot be read: %s",
-                   strerror(errno));
+        doctor_say(doctor, DOCTOR_WARN, "memlock", "ask `ulimit -l`",
+                   "the limit cannot be read: %s", strerror(errno));
         return;
     }
     if (limit.rlim_cur == RLIM_INFINITY || may_lock_anything())
@@ -71,7 +71,8 @@ static void look_files(struct doctor *doctor)
                    (uint64_t)limit.rlim_cur);
     else
         doctor_say(doctor, DOCTOR_WARN, "open-files", "`ulimit -n 65536` or LimitNOFILE=65536",
-                   "only %" PRIu64 " files may be open: each client, link and shared file takes some",
+                   "only %" PRIu64
+                   " files may be open: each client, link and shared file takes some",
                    (uint64_t)limit.rlim_cur);
 }
 
@@ -82,7 +83,8 @@ static long pages(const char *size, const char *what)
     struct nxl_err err;
     char path[128];
 
-    (void)snprintf(path, sizeof(path), "/sys/kernel/mm/hugepages/hugepages-%s/%s_hugepages", size, what);
+    (void)snprintf(path, sizeof(path), "/sys/kernel/mm/hugepages/hugepages-%s/%s_hugepages", size,
+                   what);
     if (nxl_read_file(path, 64, &text, NULL, &err) != NXL_OK)
         return -1;
     return strtol(text, NULL, 10);
@@ -97,8 +99,8 @@ static void look_huge(struct doctor *doctor)
     if (one_all > 0)
         (void)snprintf(one, sizeof(one), "%ld of %ld 1 GiB pages", one_free, one_all);
     if (two_all > 0 && two_free > 0)
-        doctor_say(doctor, DOCTOR_OK, "huge-pages", NULL, "free: %ld of %ld 2 MiB pages, %s", two_free,
-                   two_all, one);
+        doctor_say(doctor, DOCTOR_OK, "huge-pages", NULL, "free: %ld of %ld 2 MiB pages, %s",
+                   two_free, two_all, one);
     else
         doctor_say(doctor, DOCTOR_WARN, "huge-pages",
                    "to have 1 GiB of them: echo 512 > /proc/sys/vm/nr_hugepages",

@@ -20,7 +20,8 @@
 
 /* ---- interfaces ----------------------------------------------------------------------------- */
 
-/* What an agent advertises by itself: the source address of packets to the outside. Sends nothing. */
+/* What an agent advertises by itself: the source address of packets to the outside. Sends nothing.
+ */
 static int outward(char *host, size_t room)
 {
     const struct sockaddr_in far = {.sin_family = AF_INET,
@@ -44,17 +45,19 @@ static void interface_add(const struct ifaddrs *at, char *all, size_t room, cons
     size_t used = strlen(all);
 
     if (at->ifa_addr->sa_family == AF_INET)
-        (void)inet_ntop(AF_INET, &((const struct sockaddr_in *)(const void *)at->ifa_addr)->sin_addr,
+        (void)inet_ntop(AF_INET,
+                        &((const struct sockaddr_in *)(const void *)at->ifa_addr)->sin_addr,
                         address, sizeof(address));
     else
-        (void)inet_ntop(AF_INET6, &((const struct sockaddr_in6 *)(const void *)at->ifa_addr)->sin6_addr,
+        (void)inet_ntop(AF_INET6,
+                        &((const struct sockaddr_in6 *)(const void *)at->ifa_addr)->sin6_addr,
                         address, sizeof(address));
     (void)snprintf(path, sizeof(path), "/sys/class/net/%.64s/mtu", at->ifa_name);
     if (nxl_read_file(path, 32, &mtu, NULL, &err) == NXL_OK)
         mtu[strcspn(mtu, "\n")] = '\0';
     if (used + 1 < room)
-        (void)snprintf(all + used, room - used, "%s%s %s (mtu %s)", used > 0 ? ", " : "", at->ifa_name,
-                       address, mtu != NULL ? mtu : "?");
+        (void)snprintf(all + used, room - used, "%s%s %s (mtu %s)", used > 0 ? ", " : "",
+                       at->ifa_name, address, mtu != NULL ? mtu : "?");
     if (strcmp(address, host) == 0)
         (void)nxl_copy_text(chosen, chosen_room, at->ifa_name);
 }
@@ -63,7 +66,8 @@ static int is_usable(const struct ifaddrs *at)
 {
     const struct sockaddr_in6 *six = (const void *)at->ifa_addr;
 
-    if (at->ifa_addr == NULL || (at->ifa_flags & IFF_UP) == 0 || (at->ifa_flags & IFF_LOOPBACK) != 0)
+    if (at->ifa_addr == NULL || (at->ifa_flags & IFF_UP) == 0 ||
+        (at->ifa_flags & IFF_LOOPBACK) != 0)
         return 0;
     if (at->ifa_addr->sa_family == AF_INET6)
         return !IN6_IS_ADDR_LINKLOCAL(&six->sin6_addr);
@@ -111,7 +115,8 @@ unsigned doctor_listeners(const char *table, unsigned port, unsigned long long *
 
         line++;
         /* sl local remote st tx:rx tr:when retrnsmt uid timeout inode */
-        if (sscanf(line, " %*u: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*x:%*x %*x:%*x %*x %*u %*u %llu",
+        if (sscanf(line,
+                   " %*u: %*[0-9A-Fa-f]:%x %*[0-9A-Fa-f]:%*x %x %*x:%*x %*x:%*x %*x %*u %*u %llu",
                    &local, &state, &inode) != 3)
             continue;
         if (state != 0x0A || local != port)
@@ -201,7 +206,8 @@ static void look_port(struct doctor *doctor, const char *name, unsigned port, co
     char owner[300];
 
     if (count < 0) {
-        doctor_say(doctor, DOCTOR_WARN, name, "mount /proc", "%u: /proc/net/tcp cannot be read", port);
+        doctor_say(doctor, DOCTOR_WARN, name, "mount /proc", "%u: /proc/net/tcp cannot be read",
+                   port);
     } else if (count == 0) {
         doctor_say(doctor, DOCTOR_OK, name, NULL, "%u is free: %s", port, about);
     } else if (!owner_find(inode, owner, sizeof(owner))) {

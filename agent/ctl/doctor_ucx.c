@@ -26,7 +26,8 @@ void doctor_ucx_resources(const char *text, char *to, size_t room)
         size_t used = strlen(to);
 
         line += *line == '\n';
-        if (sscanf(line, "# resource %*u : md %*u dev %*u flags %*s %63s", name) == 1 && used + 1 < room)
+        if (sscanf(line, "# resource %*u : md %*u dev %*u flags %*s %63s", name) == 1 &&
+            used + 1 < room)
             (void)snprintf(to + used, room - used, "%s%s", used > 0 ? " " : "", name);
     }
 }
@@ -49,9 +50,10 @@ static void look_variables(struct doctor *doctor)
     if (count == 0)
         doctor_say(doctor, DOCTOR_OK, "ucx-variables", NULL, "no UCX_* variable is set");
     else
-        doctor_say(doctor, DOCTOR_WARN, "ucx-variables",
-                   "unset them, or set backends.ucx.* on purpose: they change every UCX in the process",
-                   "%u set here, and an agent started from here inherits them: %s", count, names);
+        doctor_say(
+            doctor, DOCTOR_WARN, "ucx-variables",
+            "unset them, or set backends.ucx.* on purpose: they change every UCX in the process",
+            "%u set here, and an agent started from here inherits them: %s", count, names);
 }
 
 #ifdef NXL_HAVE_UCX
@@ -94,8 +96,9 @@ static void look_transports(struct doctor *doctor, void *library)
     }
     status = calls.init(UCP_API_MAJOR, UCP_API_MINOR, &params, NULL, &context);
     if (status != UCS_OK) {
-        doctor_say(doctor, DOCTOR_WARN, "ucx-transports", "look at UCX_* variables and `ucx_info -d`",
-                   "UCX does not come up: %s", calls.status(status));
+        doctor_say(doctor, DOCTOR_WARN, "ucx-transports",
+                   "look at UCX_* variables and `ucx_info -d`", "UCX does not come up: %s",
+                   calls.status(status));
         return;
     }
     stream = open_memstream(&text, &size);
@@ -115,7 +118,8 @@ static void look_transports(struct doctor *doctor, void *library)
 static void look_transports(struct doctor *doctor, void *library)
 {
     (void)library;
-    doctor_say(doctor, DOCTOR_WARN, "ucx-transports", "build with the UCX headers, or ask `ucx_info -d`",
+    doctor_say(doctor, DOCTOR_WARN, "ucx-transports",
+               "build with the UCX headers, or ask `ucx_info -d`",
                "this build has no UCX backend and cannot ask");
 }
 
@@ -124,8 +128,9 @@ static void look_transports(struct doctor *doctor, void *library)
 /* UCX looks at devices, and a sick one may hang it: the user gets an answer all the same. */
 static void on_alarm(int signum)
 {
-    static const char text[] = "nixletctl: doctor: UCX did not come up within 20 s: a device may hang; "
-                               "try UCX_TLS=tcp\n";
+    static const char text[] =
+        "nixletctl: doctor: UCX did not come up within 20 s: a device may hang; "
+        "try UCX_TLS=tcp\n";
 
     (void)signum;
     (void)!write(STDERR_FILENO, text, sizeof(text) - 1);
@@ -152,8 +157,10 @@ void doctor_ucx(struct doctor *doctor)
         const char *why = dlerror();
 
         (void)alarm(0);
-        doctor_say(doctor, DOCTOR_WARN, "ucx", "install UCX (Debian: libucx0), or set backends.ucx.library",
-                   "agents of other nodes cannot be reached: %.200s", why != NULL ? why : "no libucp.so.0");
+        doctor_say(doctor, DOCTOR_WARN, "ucx",
+                   "install UCX (Debian: libucx0), or set backends.ucx.library",
+                   "agents of other nodes cannot be reached: %.200s",
+                   why != NULL ? why : "no libucp.so.0");
         return;
     }
     version_get(&major, &minor, &release);
@@ -161,7 +168,8 @@ void doctor_ucx(struct doctor *doctor)
         doctor_say(doctor, DOCTOR_WARN, "ucx", "install UCX 1.12 or later of major 1",
                    "version %u.%u.%u is not one that the agent can use", major, minor, release);
     else
-        doctor_say(doctor, DOCTOR_OK, "ucx", NULL, "version %u.%u.%u (libucp.so.0)", major, minor, release);
+        doctor_say(doctor, DOCTOR_OK, "ucx", NULL, "version %u.%u.%u (libucp.so.0)", major, minor,
+                   release);
     if (major == 1 && minor >= 12)
         look_transports(doctor, library);
     (void)alarm(0);

@@ -84,8 +84,8 @@ static enum nxl_code unix_dial(const char *path, uint64_t deadline_ns, int *ret,
     return NXL_OK;
 }
 
-static enum nxl_code address_split(const char *where, char *host, size_t room, const char **ret_port,
-                                   struct nxl_err *err)
+static enum nxl_code address_split(const char *where, char *host, size_t room,
+                                   const char **ret_port, struct nxl_err *err)
 {
     const char *colon = strrchr(where, ':');
     size_t size = colon != NULL ? (size_t)(colon - where) : 0;
@@ -237,8 +237,7 @@ enum nxl_code ctl_http_json(const char *where, const char *path, json_t **ret, s
     json_t *root;
     size_t size;
     int status;
-    enum nxl_code code =
-        ctl_http_get(where, path, CTL_HTTP_TIMEOUT_NS, &status, &body, &size, err);
+    enum nxl_code code = ctl_http_get(where, path, CTL_HTTP_TIMEOUT_NS, &status, &body, &size, err);
 
     if (code != NXL_OK)
         return code;

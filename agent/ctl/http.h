@@ -20,8 +20,8 @@ struct ctl_http_head {
 NXL_MUST_USE enum nxl_code ctl_http_parse(const char *data, size_t size, int closed,
                                           struct ctl_http_head *ret, struct nxl_err *err);
 
-/* where: a path (it has a '/') or host:port. Gives *ret_body to free(), NUL-terminated. Any status is NXL_OK.
- * NXL_NO_AGENT: nobody listens there. */
+/* where: a path (it has a '/') or host:port. Gives *ret_body to free(), NUL-terminated. Any status
+ * is NXL_OK. NXL_NO_AGENT: nobody listens there. */
 NXL_MUST_USE enum nxl_code ctl_http_get(const char *where, const char *path, uint64_t timeout_ns,
                                         int *ret_status, char **ret_body, size_t *ret_size,
                                         struct nxl_err *err);

@@ -104,7 +104,7 @@ int main(int argc, char **argv)
     int at = command_at(argc, argv);
 
     (void)signal(SIGPIPE, SIG_IGN); /* cannot fail for this signal */
-    for (int i = 1; i < argc; i++) /* also when the rest of the line is wrong */
+    for (int i = 1; i < argc; i++)  /* also when the rest of the line is wrong */
         ctl.json |= strcmp(argv[i], "--json") == 0;
     if (ctl_args_parse(&ctl, NULL, at - 1, argv + 1, &words, &err) != NXL_OK)
         return ctl_fail(&ctl, CTL_USAGE, &err);

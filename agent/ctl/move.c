@@ -69,8 +69,9 @@ static enum nxl_code both_sides(struct move *move, struct nxl_err *err)
     if (o->op == NXL_WRITE) {
         code = move_file_open(o->file, &move->file, err);
         if (code == NXL_OK && length > move->file.size)
-            code = nxl_err_set(err, NXL_INVALID_PARAM, 0, "'%.200s' has %" PRIu64 " bytes, not %" PRIu64,
-                               o->file, move->file.size, length);
+            code = nxl_err_set(err, NXL_INVALID_PARAM, 0,
+                               "'%.200s' has %" PRIu64 " bytes, not %" PRIu64, o->file,
+                               move->file.size, length);
         if (length == 0)
             length = move->file.size;
     }
@@ -125,14 +126,15 @@ static int report(const struct move *move)
     if (move->ctl->json)
         return ctl_json(
             move->ctl,
-            json_pack("{s:s, s:s, s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:f}",
-                      "op", verb, "peer", move->options->peer, "incarnation",
-                      nxl_remote_incarnation(move->remote), "file", move->options->file, "address",
-                      address, "bytes", (json_int_t)r->bytes, "digest", digest, "backend",
-                      r->backend, "path", nxl_path_name(r->path), "protocol",
-                      nxl_protocol_name(r->protocol), "device", r->device, "transfers",
-                      (json_int_t)r->transfers, "descriptors", (json_int_t)r->descriptors, "pieces",
-                      (json_int_t)r->pieces, "seconds", (double)r->ns / 1e9, "gb_per_s", rate));
+            json_pack(
+                "{s:s, s:s, s:s, s:s, s:s, s:I, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:f, s:f}",
+                "op", verb, "peer", move->options->peer, "incarnation",
+                nxl_remote_incarnation(move->remote), "file", move->options->file, "address",
+                address, "bytes", (json_int_t)r->bytes, "digest", digest, "backend", r->backend,
+                "path", nxl_path_name(r->path), "protocol", nxl_protocol_name(r->protocol),
+                "device", r->device, "transfers", (json_int_t)r->transfers, "descriptors",
+                (json_int_t)r->descriptors, "pieces", (json_int_t)r->pieces, "seconds",
+                (double)r->ns / 1e9, "gb_per_s", rate));
     printf("%s %s %s %s at %s of %s\n", verb, ctl_bytes_text(r->bytes, size, sizeof(size)),
            move->options->op == NXL_READ ? "from" : "to", move->options->peer, address,
            nxl_remote_incarnation(move->remote));
@@ -159,9 +161,11 @@ static int move_run_all(const struct ctl *ctl, const struct move_options *option
     if (code == NXL_OK)
         code = move_bytes(&move, &err);
     if (code != NXL_OK)
-        NXL_IGNORE(nxl_err_wrap(&err, code, options->op == NXL_READ ? "get" : "put")); /* said below */
-    result = code == NXL_OK ? report(&move)
-                            : ctl_fail(ctl, code == NXL_INVALID_PARAM ? CTL_USAGE : CTL_FAILED, &err);
+        NXL_IGNORE(
+            nxl_err_wrap(&err, code, options->op == NXL_READ ? "get" : "put")); /* said below */
+    result = code == NXL_OK
+                 ? report(&move)
+                 : ctl_fail(ctl, code == NXL_INVALID_PARAM ? CTL_USAGE : CTL_FAILED, &err);
     nxl_client_close(move.client); /* before the memory goes */
     move_file_fini(&move.file);
     return result;
@@ -170,13 +174,17 @@ static int move_run_all(const struct ctl *ctl, const struct move_options *option
 static int move_command(const struct ctl_command *self, struct ctl *ctl, enum nxl_op_kind op,
                         int argc, char **argv)
 {
-    struct move_options o = {.op = op, .region = -1, .chunk = 64 << 20, .timeout_ns = 60 * (int64_t)NXL_SEC};
+    struct move_options o = {
+        .op = op, .region = -1, .chunk = 64 << 20, .timeout_ns = 60 * (int64_t)NXL_SEC};
     const struct ctl_option options[] = {
         {"peer", CTL_TEXT, &o.peer, 0, 0, "NAME", "whose memory"},
-        {"region", CTL_COUNT, &o.region, 0, INT64_MAX, "ID", "which region; not needed if it has one"},
-        {"address", CTL_ADDRESS, &o.address, 0, 0, "HEX", "begin there, in the peer's own addresses"},
+        {"region", CTL_COUNT, &o.region, 0, INT64_MAX, "ID",
+         "which region; not needed if it has one"},
+        {"address", CTL_ADDRESS, &o.address, 0, 0, "HEX",
+         "begin there, in the peer's own addresses"},
         {"length", CTL_SIZE, &o.length, 1, INT64_MAX, "SIZE",
-         op == NXL_READ ? "how much (default: to the region's end)" : "how much (default: the file)"},
+         op == NXL_READ ? "how much (default: to the region's end)"
+                        : "how much (default: the file)"},
         {"at", CTL_TEXT, &o.at, 0, 0, "HOST:PORT", "ask the agent there instead of the store"},
         {"timeout", CTL_DURATION, &o.timeout_ns, NXL_MS, 86400 * (int64_t)NXL_SEC, "TIME",
          "for all of it (default 60s)"},
@@ -191,9 +199,11 @@ static int move_command(const struct ctl_command *self, struct ctl *ctl, enum nx
         return code;
     o.file = words.at[0];
     if (o.peer == NULL || o.peer[0] == '\0') {
-        NXL_IGNORE(nxl_err_set(&err, NXL_INVALID_PARAM, 0,
-                               "%s: --peer NAME is missing; `nixletctl peers` lists those the agent "
-                               "knows", self->name)); /* said below */
+        NXL_IGNORE(
+            nxl_err_set(&err, NXL_INVALID_PARAM, 0,
+                        "%s: --peer NAME is missing; `nixletctl peers` lists those the agent "
+                        "knows",
+                        self->name)); /* said below */
         return ctl_fail(ctl, CTL_USAGE, &err);
     }
     return move_run_all(ctl, &o);

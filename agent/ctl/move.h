@@ -1,4 +1,5 @@
-/* move.h - the rooms of get and put: the file, the far region, the chunks. Inside agent/ctl only. */
+/* move.h - the rooms of get and put: the file, the far region, the chunks. Inside agent/ctl only.
+ */
 #ifndef NXL_CTL_MOVE_H
 #define NXL_CTL_MOVE_H
 
@@ -21,9 +22,9 @@ struct move_options {
 struct move_file {
     unsigned char *base;
     uint64_t size;
-    int fd, guard;   /* guard: slot of base/guard */
-    char *path;      /* as given */
-    char *beside;    /* get: where the bytes lie until they are whole */
+    int fd, guard; /* guard: slot of base/guard */
+    char *path;    /* as given */
+    char *beside;  /* get: where the bytes lie until they are whole */
 };
 
 /* For put: an existing file, mapped whole. Fini with move_file_fini() whatever happens. */
@@ -52,7 +53,8 @@ NXL_MUST_USE enum nxl_code move_where_pick(const json_t *rows, const char *peer,
                                            uint64_t address, uint64_t length,
                                            struct move_where *ret, struct nxl_err *err);
 /* Asks the agent only if the options do not say it all. */
-NXL_MUST_USE enum nxl_code move_where_find(const struct ctl *ctl, const struct move_options *options,
+NXL_MUST_USE enum nxl_code move_where_find(const struct ctl *ctl,
+                                           const struct move_options *options,
                                            const char *incarnation, uint64_t length,
                                            struct move_where *ret, struct nxl_err *err);
 
@@ -75,8 +77,8 @@ struct move_run {
     uint64_t chunk, deadline_ns;
 };
 
-/* One chunk after the other. NXL_CANCELED: SIGINT or SIGTERM came. Every buffer is quiet when it returns, or
- * err says that one is not. */
+/* One chunk after the other. NXL_CANCELED: SIGINT or SIGTERM came. Every buffer is quiet when it
+ * returns, or err says that one is not. */
 NXL_MUST_USE enum nxl_code move_chunks(const struct move_run *run, struct move_result *ret,
                                        struct nxl_err *err);
 void move_signals_listen(void); /* SIGINT and SIGTERM end the work instead of the process */

@@ -1,4 +1,5 @@
-/* move_file.c - a file as shared memory: the agent maps the same pages, so no byte is copied here. */
+/* move_file.c - a file as shared memory: the agent maps the same pages, so no byte is copied here.
+ */
 #include "ctl/move.h"
 
 #include <errno.h>

@@ -10,9 +10,9 @@
 #include "ctl/ctl.h"
 #include "ctl/print.h"
 
-#define LOOK_NS (100 * NXL_MS)      /* between two looks at the signal and the progress */
+#define LOOK_NS (100 * NXL_MS) /* between two looks at the signal and the progress */
 #define PROGRESS_AFTER_NS NXL_SEC
-#define QUIET_NS (10 * NXL_SEC)     /* how long an ended chunk may take to be quiet */
+#define QUIET_NS (10 * NXL_SEC) /* how long an ended chunk may take to be quiet */
 
 static volatile sig_atomic_t told_to_end;
 
@@ -74,7 +74,7 @@ static enum nxl_code chunk_abandon(struct nxl_transfer *transfer, enum nxl_code 
 {
     struct nxl_err ignored = {0};
 
-    NXL_IGNORE(nxl_transfer_cancel(transfer, &ignored)); /* it may have ended by itself */
+    NXL_IGNORE(nxl_transfer_cancel(transfer, &ignored));         /* it may have ended by itself */
     NXL_IGNORE(nxl_transfer_wait(transfer, QUIET_NS, &ignored)); /* quiet is what counts */
     if (nxl_transfer_wait_quiesced(transfer, QUIET_NS, &ignored) != NXL_OK)
         return nxl_err_wrap(err, why, "buffers still in doubt after %llu s",
@@ -102,13 +102,12 @@ static enum nxl_code chunk_wait(const struct move_run *run, struct nxl_transfer 
             return chunk_abandon(transfer, code, err);
         }
         if (told_to_end)
-            return chunk_abandon(transfer,
-                                 nxl_err_set(err, NXL_CANCELED, 0, "stopped by a signal"), err);
-        if (now >= run->deadline_ns)
-            return chunk_abandon(transfer,
-                                 nxl_err_set(err, NXL_TIMEOUT, 0,
-                                             "not done in time; --timeout gives it more"),
+            return chunk_abandon(transfer, nxl_err_set(err, NXL_CANCELED, 0, "stopped by a signal"),
                                  err);
+        if (now >= run->deadline_ns)
+            return chunk_abandon(
+                transfer,
+                nxl_err_set(err, NXL_TIMEOUT, 0, "not done in time; --timeout gives it more"), err);
         progress_say(progress, done, run->where.length);
     }
 }
@@ -171,8 +170,7 @@ enum nxl_code move_chunks(const struct move_run *run, struct move_result *ret, s
     }
     progress_end(&progress);
     if (code != NXL_OK)
-        return nxl_err_wrap(err, code, "after %llu of %llu bytes",
-                            (unsigned long long)result.bytes,
+        return nxl_err_wrap(err, code, "after %llu of %llu bytes", (unsigned long long)result.bytes,
                             (unsigned long long)run->where.length);
     result.ns = nxl_now_ns() - progress.begun_ns;
     *ret = result;

@@ -30,7 +30,8 @@ static int row_read(const json_t *json, const char *peer, const char *incarnatio
         return 0; /* another life under the same name */
     if (json_is_true(json_object_get(json, "lost")))
         return 0;
-    *ret = (struct row){.id = json_integer_value(id), .length = (uint64_t)json_integer_value(length)};
+    *ret =
+        (struct row){.id = json_integer_value(id), .length = (uint64_t)json_integer_value(length)};
     ret->address = strtoull(address, &end, 16);
     return *end == '\0' && end != address && ret->address <= UINT64_MAX - ret->length;
 }
@@ -81,14 +82,16 @@ enum nxl_code move_where_pick(const json_t *rows, const char *peer, const char *
     const json_t *json;
     size_t i;
 
-    json_array_foreach (rows, i, json) {
+    json_array_foreach(rows, i, json)
+    {
         if (!row_read(json, peer, incarnation, &row))
             continue;
         list_add(all, sizeof(all), &row);
         if (!row_matches(&row, region, address))
             continue;
         matches++;
-        if (matches == 1 || row.length > found.length) /* nested ones: the one that reaches farther */
+        if (matches == 1 ||
+            row.length > found.length) /* nested ones: the one that reaches farther */
             found = row;
     }
     if (matches == 0)
@@ -129,8 +132,10 @@ enum nxl_code move_where_find(const struct ctl *ctl, const struct move_options *
     }
     code = ctl_http_json(ctl->http, "/v1/regions", &root, err);
     if (code != NXL_OK)
-        return nxl_err_wrap(err, code, "look up the regions of '%.60s' (--address and --length "
-                            "make that unnecessary)", options->peer);
+        return nxl_err_wrap(err, code,
+                            "look up the regions of '%.60s' (--address and --length "
+                            "make that unnecessary)",
+                            options->peer);
     code = move_where_pick(json_object_get(root, "regions"), options->peer, incarnation,
                            options->region, options->address, length, ret, err);
     json_decref(root);

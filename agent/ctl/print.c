@@ -35,8 +35,8 @@ int ctl_fail(const struct ctl *ctl, int exit_code, const struct nxl_err *err)
 
     (void)nxl_copy_text(text, sizeof(text), err->text); /* same size */
     if (ctl->json) {
-        json_t *root = json_pack("{s:{s:s, s:s}}", "error", "code", nxl_code_word(err->code),
-                                 "text", text);
+        json_t *root =
+            json_pack("{s:{s:s, s:s}}", "error", "code", nxl_code_word(err->code), "text", text);
 
         if (root == NULL) { /* the text is no UTF-8 */
             ctl_harmless(text);
@@ -65,7 +65,8 @@ int ctl_flush(const struct ctl *ctl)
 int ctl_json(const struct ctl *ctl, json_t *root)
 {
     NXL_ASSERT(root != NULL);
-    (void)json_dumpf(root, stdout, JSON_INDENT(1) | JSON_ENSURE_ASCII); /* ctl_flush() sees errors */
+    (void)json_dumpf(root, stdout,
+                     JSON_INDENT(1) | JSON_ENSURE_ASCII); /* ctl_flush() sees errors */
     (void)fputc('\n', stdout);
     json_decref(root);
     return ctl_flush(ctl);
@@ -113,7 +114,8 @@ void ctl_table_cell(struct ctl_table *table, const char *fmt, ...)
 static void row_print(const struct ctl_table *table, const size_t *widths, char *const *cells)
 {
     for (size_t c = 0; c < table->columns; c++) {
-        const char *head = table->heads[c], *text = cells != NULL ? cells[c] : head + (*head == '>');
+        const char *head = table->heads[c],
+                   *text = cells != NULL ? cells[c] : head + (*head == '>');
         int width = (int)widths[c];
 
         if (*head == '>')

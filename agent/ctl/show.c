@@ -56,7 +56,7 @@ static int is_set(const json_t *row, const char *key)
 
 /* ---- rows ---------------------------------------------------------------------------------- */
 
-static const char *const peer_heads[] = {"NAMESPACE", "NAME", "WHERE",  "NODE",
+static const char *const peer_heads[] = {"NAMESPACE", "NAME",     "WHERE",       "NODE",
                                          "LIFE",      ">REGIONS", "INCARNATION", NULL};
 static const char *const peer_owners[] = {"name", "incarnation", NULL};
 
@@ -71,7 +71,7 @@ static void peer_row(struct ctl_table *table, const json_t *row)
     ctl_table_cell(table, "%s", text_of(row, "incarnation"));
 }
 
-static const char *const region_heads[] = {"PEER", ">ID",   "ADDRESS", ">LENGTH", "KIND",
+static const char *const region_heads[] = {"PEER",    ">ID",    "ADDRESS",  ">LENGTH", "KIND",
                                            "REACHED", ">USERS", "BACKENDS", NULL};
 static const char *const region_owners[] = {"peer", "incarnation", NULL};
 
@@ -81,7 +81,8 @@ static void region_row(struct ctl_table *table, const json_t *row)
     char names[256] = "";
     size_t i;
 
-    json_array_foreach (backends, i, name) {
+    json_array_foreach(backends, i, name)
+    {
         size_t used = strlen(names);
 
         (void)snprintf(names + used, sizeof(names) - used, "%s%s", used > 0 ? " " : "",
@@ -97,9 +98,9 @@ static void region_row(struct ctl_table *table, const json_t *row)
     ctl_table_cell(table, "%s", names);
 }
 
-static const char *const transfer_heads[] = {
-    ">ID",    "STATE",   "OP",     "LOCAL", "TARGET", "BACKEND", "PROTOCOL", "PATH",
-    ">BYTES", ">DESCR", ">PIECES", ">MS",   ">GB/S",  "RESULT",  NULL};
+static const char *const transfer_heads[] = {">ID",     "STATE",    "OP",    "LOCAL",  "TARGET",
+                                             "BACKEND", "PROTOCOL", "PATH",  ">BYTES", ">DESCR",
+                                             ">PIECES", ">MS",      ">GB/S", "RESULT", NULL};
 static const char *const transfer_owners[] = {"local", "target", NULL};
 
 static void transfer_row(struct ctl_table *table, const json_t *row)
@@ -148,7 +149,8 @@ static void backend_row(struct ctl_table *table, const json_t *row)
     ctl_table_cell(table, "%s", text_of(row, "best_path"));
     ctl_table_cell(table, "%s", text_of(row, "honesty"));
     number_cell(table, row, "running");
-    ctl_table_cell(table, "%s", text_of(row, json_object_get(row, "why") != NULL ? "why" : "about"));
+    ctl_table_cell(table, "%s",
+                   text_of(row, json_object_get(row, "why") != NULL ? "why" : "about"));
 }
 
 /* ---- the subcommands ----------------------------------------------------------------------- */
@@ -162,12 +164,14 @@ static const struct view views[] = {
 
 static const struct view *view_find(const char *name)
 {
+    const struct view *found = NULL;
+
     for (size_t i = 0; i < NXL_COUNT_OF(views); i++) {
         if (strcmp(views[i].name, name) == 0)
-            return &views[i];
+            found = &views[i];
     }
-    NXL_ASSERT(!"every show command has a view");
-    return NULL;
+    NXL_ASSERT(found != NULL); /* main.c's table names only these */
+    return found;
 }
 
 static int row_is_of(const struct view *view, const json_t *row, const char *peer)
@@ -194,8 +198,7 @@ static int table_print(const struct ctl *ctl, const struct view *view, const jso
     struct ctl_table *table = ctl_table_new(view->heads);
     size_t i;
 
-    json_array_foreach (rows, i, row)
-        view->row(table, row);
+    json_array_foreach(rows, i, row) view->row(table, row);
     ctl_table_print(table);
     ctl_table_free(table);
     if (is_set(root, "truncated"))
@@ -209,14 +212,16 @@ int ctl_show_run(const struct ctl_command *self, struct ctl *ctl, int argc, char
     const struct view *view = view_find(self->name);
     const char *peer = NULL;
     const struct ctl_option options[] = {
-        {"peer", CTL_TEXT, &peer, 0, 0, "NAME", "only rows of the peer with that name or incarnation"},
+        {"peer", CTL_TEXT, &peer, 0, 0, "NAME",
+         "only rows of the peer with that name or incarnation"},
         {NULL, CTL_TEXT, NULL, 0, 0, NULL, NULL},
     };
     struct ctl_words words;
     struct nxl_err err = {0};
     json_t *root;
     char path[32];
-    int code = ctl_args_read(ctl, self, view->owners != NULL ? options : NULL, argc, argv, 0, 0, &words);
+    int code =
+        ctl_args_read(ctl, self, view->owners != NULL ? options : NULL, argc, argv, 0, 0, &words);
 
     if (code >= 0)
         return code;

@@ -37,10 +37,11 @@ static enum nxl_code workload_check(const struct ctl_workload *w, struct nxl_err
     if (s->kv_heads > 0 && s->head_dim == 0)
         return nxl_err_set(err, NXL_INVALID_PARAM, 0, "a head has at least 1 element (--head-dim)");
     if (s->kv_heads > 0 && s->kv_heads % w->tp != 0 && w->tp % s->kv_heads != 0)
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0,
-                           "%llu ranks cannot share %llu KV heads evenly: tp must divide the heads, "
-                           "or be a multiple of them (heads are then replicated)",
-                           (unsigned long long)w->tp, (unsigned long long)s->kv_heads);
+        return nxl_err_set(
+            err, NXL_INVALID_PARAM, 0,
+            "%llu ranks cannot share %llu KV heads evenly: tp must divide the heads, "
+            "or be a multiple of them (heads are then replicated)",
+            (unsigned long long)w->tp, (unsigned long long)s->kv_heads);
     return NXL_OK;
 }
 
@@ -108,8 +109,8 @@ enum nxl_code ctl_size_compute(const struct ctl_workload *w, struct ctl_size *re
         rank = PRODUCT(&over, 2, size.heads, s->head_dim, s->element);
     } else {
         size.replicas = w->tp;
-        size.token_layer = s->latent > 0 ? PRODUCT(&over, s->latent, s->element)
-                                         : s->parts[0] + s->parts[1];
+        size.token_layer =
+            s->latent > 0 ? PRODUCT(&over, s->latent, s->element) : s->parts[0] + s->parts[1];
         rank = size.token_layer;
     }
     size.token = PRODUCT(&over, size.token_layer, s->layers);

@@ -25,11 +25,11 @@ struct ctl_workload {
 /* One way to lay blocks out; a descriptor moves one part of one block of one layer. */
 struct ctl_layout {
     const char *name;
-    uint64_t parts;           /* descriptors per block (and layer, unless it says all layers) */
-    uint64_t part_bytes[2];   /* of one descriptor's payload */
-    uint64_t regions;         /* per rank */
-    uint64_t descriptors;     /* per request and rank, before merging */
-    uint64_t index_bytes;     /* 4 bytes a side for each descriptor */
+    uint64_t parts;         /* descriptors per block (and layer, unless it says all layers) */
+    uint64_t part_bytes[2]; /* of one descriptor's payload */
+    uint64_t regions;       /* per rank */
+    uint64_t descriptors;   /* per request and rank, before merging */
+    uint64_t index_bytes;   /* 4 bytes a side for each descriptor */
 };
 
 #define CTL_LAYOUTS_MAX 4
@@ -39,8 +39,8 @@ struct ctl_size {
     uint64_t heads;              /* per rank; 0 where there are none */
     uint64_t replicas;           /* ranks that hold the same bytes */
     uint64_t rank_token, rank_request;
-    uint64_t rank_all, total;    /* all requests: one rank, all ranks */
-    uint64_t blocks;             /* per request */
+    uint64_t rank_all, total; /* all requests: one rank, all ranks */
+    uint64_t blocks;          /* per request */
     struct ctl_layout layouts[CTL_LAYOUTS_MAX];
     unsigned layout_count;
 };

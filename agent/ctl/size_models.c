@@ -19,17 +19,45 @@ static const struct ctl_shape models[] = {
     {"qwen3-30b-a3b", NULL, NULL, 48, 4, 128, 0, BF16, {0}},
     {"qwen3-235b-a22b", NULL, NULL, 94, 4, 128, 0, BF16, {0}},
     {"glm-4.5", NULL, NULL, 92, 8, 128, 0, BF16, {0}},
-    {"gpt-oss-120b", NULL,
-     "upper bound: half of the layers keep a window of 128 tokens only, so long requests need about "
+    {"gpt-oss-120b",
+     NULL,
+     "upper bound: half of the layers keep a window of 128 tokens only, so long requests need "
+     "about "
      "half",
-     36, 8, 64, 0, BF16, {0}},
-    {"deepseek-v3", "deepseek-r1 kimi-k2", "MLA: every rank holds the same latent", 61, 0, 0, 576,
-     BF16, {0}},
-    {"deepseek-v3-fp8", "deepseek-r1-fp8", "MLA: every rank holds the same latent", 61, 0, 0, 576,
-     FP8, {0}},
-    {"deepseek-v3.2", NULL,
-     "sparse MLA: 656 bytes of latent and 132 of indexer per token and layer, the same on every rank",
-     61, 0, 0, 0, FP8, {656, 132}},
+     36,
+     8,
+     64,
+     0,
+     BF16,
+     {0}},
+    {"deepseek-v3",
+     "deepseek-r1 kimi-k2",
+     "MLA: every rank holds the same latent",
+     61,
+     0,
+     0,
+     576,
+     BF16,
+     {0}},
+    {"deepseek-v3-fp8",
+     "deepseek-r1-fp8",
+     "MLA: every rank holds the same latent",
+     61,
+     0,
+     0,
+     576,
+     FP8,
+     {0}},
+    {"deepseek-v3.2",
+     NULL,
+     "sparse MLA: 656 bytes of latent and 132 of indexer per token and layer, the same on every "
+     "rank",
+     61,
+     0,
+     0,
+     0,
+     FP8,
+     {656, 132}},
 };
 
 const struct ctl_shape *ctl_model_at(size_t index)
@@ -69,8 +97,8 @@ uint64_t ctl_element_size(const char *word)
     static const struct {
         const char *word;
         uint64_t size;
-    } types[] = {{"bf16", 2}, {"fp16", 2}, {"f16", 2},  {"fp8", 1},  {"f8", 1},
-                 {"int8", 1}, {"fp32", 4}, {"f32", 4},  {"float32", 4}};
+    } types[] = {{"bf16", 2}, {"fp16", 2}, {"f16", 2}, {"fp8", 1},    {"f8", 1},
+                 {"int8", 1}, {"fp32", 4}, {"f32", 4}, {"float32", 4}};
 
     for (size_t i = 0; i < NXL_COUNT_OF(types); i++) {
         if (strcasecmp(types[i].word, word) == 0)

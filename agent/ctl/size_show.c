@@ -53,8 +53,8 @@ static enum nxl_code shape_take(const struct size_options *o, struct ctl_shape *
         return nxl_err_set(err, NXL_INVALID_PARAM, 0, "--layers is missing (or --model)");
     }
     if (element != 0 && shape.parts[0] != 0)
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0,
-                           "--dtype: the parts of %s have fixed sizes", shape.name);
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "--dtype: the parts of %s have fixed sizes",
+                           shape.name);
     if (o->kv_heads > 0 || o->head_dim > 0) {
         shape.latent = o->latent > 0 ? (uint64_t)o->latent : 0; /* both: the check says so */
         shape.parts[0] = shape.parts[1] = 0;
@@ -115,8 +115,8 @@ static void line(const char *what, uint64_t bytes, const char *how)
 
 static void layouts_print(const struct ctl_size *s)
 {
-    static const char *const heads[] = {"LAYOUT",   ">DESCRIPTOR",  ">REGIONS",
-                                        ">DESCRIPTORS", ">INDICES", NULL};
+    static const char *const heads[] = {"LAYOUT",       ">DESCRIPTOR", ">REGIONS",
+                                        ">DESCRIPTORS", ">INDICES",    NULL};
     struct ctl_table *table = ctl_table_new(heads);
     char one[32], two[32];
 
@@ -150,8 +150,9 @@ static void size_print(const struct ctl_workload *w, const struct ctl_size *s)
     else if (m->latent > 0)
         printf(", latent of %" PRIu64 ", %" PRIu64 " B an element", m->latent, m->element);
     printf("\n%s%s%" PRIu64 " tokens, tp %" PRIu64 ", blocks of %" PRIu64 " tokens, %" PRIu64
-           " request%s\n\n", m->note != NULL ? m->note : "", m->note != NULL ? "\n" : "", w->tokens,
-           w->tp, w->block, w->requests, w->requests == 1 ? "" : "s");
+           " request%s\n\n",
+           m->note != NULL ? m->note : "", m->note != NULL ? "\n" : "", w->tokens, w->tp, w->block,
+           w->requests, w->requests == 1 ? "" : "s");
     line("per token and layer", s->token_layer, "");
     line("per token", s->token, "");
     line("per layer of a request", s->layer, "");
@@ -171,9 +172,8 @@ static void size_print(const struct ctl_workload *w, const struct ctl_size *s)
 
 static int models_show(const struct ctl *ctl, struct ctl_workload *w)
 {
-    static const char *const heads[] = {"MODEL",        ">LAYERS",   ">B/TOKEN/LAYER",
-                                        ">PER-TOKEN",   ">REQUEST",  ">PER-RANK",
-                                        ">DESCRIPTORS", NULL};
+    static const char *const heads[] = {"MODEL",    ">LAYERS",   ">B/TOKEN/LAYER", ">PER-TOKEN",
+                                        ">REQUEST", ">PER-RANK", ">DESCRIPTORS",   NULL};
     struct ctl_table *table = ctl_table_new(heads);
     json_t *rows = json_array();
     int code;
@@ -198,7 +198,8 @@ static int models_show(const struct ctl *ctl, struct ctl_workload *w)
         code = ctl_json(ctl, json_pack("{s:O}", "models", rows));
     } else {
         printf("%" PRIu64 " tokens, tp %" PRIu64 ", blocks of %" PRIu64
-               " tokens; --model NAME shows one in full\n\n", w->tokens, w->tp, w->block);
+               " tokens; --model NAME shows one in full\n\n",
+               w->tokens, w->tp, w->block);
         ctl_table_print(table);
         code = ctl_flush(ctl);
     }
@@ -215,7 +216,8 @@ int ctl_size_run(const struct ctl_command *self, struct ctl *ctl, int argc, char
         {"layers", CTL_COUNT, &o.layers, 1, 65536, "N", "layers that have a KV cache"},
         {"kv-heads", CTL_COUNT, &o.kv_heads, 1, 65536, "N", "KV heads, not attention heads"},
         {"head-dim", CTL_COUNT, &o.head_dim, 1, 1 << 20, "N", "elements of one head"},
-        {"latent", CTL_COUNT, &o.latent, 1, 1 << 20, "N", "elements of an MLA latent, rope included"},
+        {"latent", CTL_COUNT, &o.latent, 1, 1 << 20, "N",
+         "elements of an MLA latent, rope included"},
         {"dtype", CTL_TEXT, &o.dtype, 0, 0, "TYPE", "bf16 (default), fp16, fp8, int8, fp32"},
         {"tokens", CTL_COUNT, &o.tokens, 1, 1ll << 40, "N", "tokens of a request (default 4096)"},
         {"tp", CTL_COUNT, &o.tp, 1, 65536, "N", "ranks that share the heads (default 1)"},
