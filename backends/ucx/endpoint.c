@@ -10,9 +10,6 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* How long a closed endpoint's requests may take to come back. */
-#define ABANDON_NS 500000000u
-
 #define ADDRESS_MAGIC 0x414c584eu
 #define ADDRESS_VERSION 1u
 #define WIRE_GRACE_NS UINT64_C(500000000)
@@ -134,6 +131,15 @@ static void conn_wire(struct nxl_backend_conn *conn)
     ucx_message_ping(conn);
 }
 
+/* Behind shared memory UCX emulates put and get, and 1.13 has been seen to write the late answer to a
+ * get of a closed endpoint into memory that was given back. Our own messages check every answer. */
+static int messages_wanted(int protocol, enum nxl_path_class path)
+{
+    if (path == NXL_PATH_SHARED || protocol == UCX_PROTOCOL_MESSAGE)
+        return 1;
+    return protocol == UCX_PROTOCOL_AUTO && path == NXL_PATH_TCP;
+}
+
 void ucx_conn_open(struct nxl_backend_conn *conn)
 {
     struct nxl_backend *backend = conn->backend;
@@ -155,8 +161,7 @@ void ucx_conn_open(struct nxl_backend_conn *conn)
     }
     conn->own.state = UCX_CONN_OPEN;
     ucx_lanes_read(conn);
-    conn->own.by_message = backend->settings.protocol == UCX_PROTOCOL_MESSAGE ||
-                           (backend->settings.protocol == UCX_PROTOCOL_AUTO && conn->own.path == NXL_PATH_TCP);
+    conn->own.by_message = messages_wanted(backend->settings.protocol, conn->own.path);
     ucx_log(backend, 2, "ucx endpoint opened device=%s protocol=%s", conn->own.device,
             conn->own.by_message ? "message" : "rma");
     conn_wire(conn);
@@ -169,7 +174,7 @@ static void conn_closed(struct nxl_backend_conn *conn)
     conn->own.state = UCX_CONN_CLOSED;
     conn->own.ep = NULL;
     ucx_requests_drop(conn); /* nobody will answer any more */
-    conn->own.abandon_ns = ucx_now_ns() + ABANDON_NS;
+    conn->own.abandon_ns = ucx_now_ns() + UCX_ABANDON_NS;
     if (conn->own.outstanding > 0 && conn->own.abandon_ns < conn->backend->own.next_deadline_ns)
         conn->backend->own.next_deadline_ns = conn->own.abandon_ns;
     for (link = conn->own.ops.next; link != &conn->own.ops; link = next) {

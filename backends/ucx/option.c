@@ -15,7 +15,7 @@ const struct nxl_option ucx_options[] = {
     {"device_list", NXL_OPTION_TEXT, "", 0, 0, NULL, "network devices (UCX_NET_DEVICES); empty: all"},
     {"engine_config", NXL_OPTION_TEXT, "", 0, 0, NULL, "further UCX settings as \"K=V,K=V\", applied last"},
     {"protocol", NXL_OPTION_ENUM, "auto", 0, 0, "auto|rma|message",
-     "rma: UCX put and get; message: packed messages; auto: messages over tcp, else rma"},
+     "rma: UCX put and get; message: packed messages; auto: rma over RDMA only (shared memory: never)"},
     {"window", NXL_OPTION_SIZE, "2Mi", 4096, INT64_C(1) << 32, NULL, "bytes outstanding on one connection"},
     {"chunk", NXL_OPTION_SIZE, "1Mi", 4096, INT64_C(1) << 30, NULL, "longest single put or get"},
     {"depth", NXL_OPTION_INT, "4096", 1, 1 << 20, NULL, "operations in flight before NXL_AGAIN"},

@@ -171,10 +171,10 @@ void ucx_requests_drop(struct nxl_backend_conn *conn)
     }
 }
 
-/* UCX 1.13 leaves flushes and puts of a shared memory endpoint unfinished for ever when its peer was
- * killed, also after a forced close (seen with 25 at once). A closed endpoint has no lanes and no id
- * that an answer could find, so nothing of it moves memory any more: the operations are quiet. The
- * records stay allocated, because UCX may still complete them. */
+/* UCX 1.13 leaves requests of a shared memory endpoint unfinished for ever when its peer was killed,
+ * also after a forced close (seen with 25 at once). A closed endpoint has no lanes to send by, and an
+ * answer finds no record of ours any more, so nothing of them moves memory: the operations are quiet.
+ * The records stay allocated, because UCX may still complete them. */
 void ucx_requests_abandon(struct nxl_backend_conn *conn)
 {
     struct nxl_backend *backend = conn->backend;

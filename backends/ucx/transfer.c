@@ -378,8 +378,13 @@ static uint64_t conn_deadline(struct nxl_backend_conn *conn, uint64_t now_ns)
     if (conn->own.state == UCX_CONN_CLOSED && conn->own.outstanding > 0) {
         if (now_ns < conn->own.abandon_ns)
             return conn->own.abandon_ns;
-        ucx_requests_abandon(conn);
-        return UINT64_MAX;
+        /* Puts and gets may still touch memory if UCX comes back to them: not while it is progressed. */
+        if (conn->own.by_message || conn->backend->own.stop) {
+            ucx_requests_abandon(conn);
+            return UINT64_MAX;
+        }
+        conn->own.abandon_ns = now_ns + UCX_ABANDON_NS;
+        return conn->own.abandon_ns;
     }
     if (conn->own.wired || conn->own.state != UCX_CONN_OPEN)
         return UINT64_MAX;

@@ -17,6 +17,7 @@
 #define UCX_TURN_BYTES (256u * 1024u)     /* an operation's share before the next one's turn */
 #define UCX_TURN_ROWS 64u
 #define UCX_REQUESTS_MAX 256u             /* outstanding per connection */
+#define UCX_ABANDON_NS UINT64_C(500000000) /* for a closed endpoint's requests to come back */
 #define UCX_REPLIES_MAX 4096u             /* unfinished answers to others; more are dropped */
 
 enum ucx_command_kind {
