@@ -133,11 +133,11 @@ static void conn_wire(struct nxl_backend_conn *conn)
 
 /* Behind shared memory UCX emulates put and get, and 1.13 has been seen to write the late answer to a
  * get of a closed endpoint into memory that was given back. Our own messages check every answer. */
-static int messages_wanted(int protocol, enum nxl_path_class path)
+static int messages_wanted(const struct ucx_settings *settings, enum nxl_path_class path)
 {
-    if (path == NXL_PATH_SHARED || protocol == UCX_PROTOCOL_MESSAGE)
+    if (path == NXL_PATH_SHARED || !settings->rma)
         return 1;
-    return protocol == UCX_PROTOCOL_AUTO && path == NXL_PATH_TCP;
+    return settings->protocol == UCX_PROTOCOL_AUTO && path == NXL_PATH_TCP;
 }
 
 void ucx_conn_open(struct nxl_backend_conn *conn)
@@ -161,7 +161,7 @@ void ucx_conn_open(struct nxl_backend_conn *conn)
     }
     conn->own.state = UCX_CONN_OPEN;
     ucx_lanes_read(conn);
-    conn->own.by_message = messages_wanted(backend->settings.protocol, conn->own.path);
+    conn->own.by_message = messages_wanted(&backend->settings, conn->own.path);
     ucx_log(backend, 2, "ucx endpoint opened device=%s protocol=%s", conn->own.device,
             conn->own.by_message ? "message" : "rma");
     conn_wire(conn);

@@ -1,6 +1,7 @@
 /* environment.c - reads /proc/self/maps and the environment. Loop thread, at open. */
 #include "environment.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -80,4 +81,18 @@ unsigned ucx_environment_variables(char *text, size_t size)
         text_add(text, size, *entry);
     }
     return count;
+}
+
+int ucx_environment_rdma(void)
+{
+    DIR *folder = opendir("/sys/class/infiniband");
+    struct dirent *entry;
+    int found = 0;
+
+    if (folder == NULL)
+        return 0;
+    while (!found && (entry = readdir(folder)) != NULL)
+        found = entry->d_name[0] != '.';
+    (void)closedir(folder);
+    return found;
 }

@@ -8,5 +8,7 @@
 unsigned ucx_environment_copies(char *paths, size_t size);
 /* "UCX_TLS=tcp UCX_NET_DEVICES=eth0", cut to fit; returns how many there are. */
 unsigned ucx_environment_variables(char *text, size_t size);
+/* True if the node has an RDMA device. */
+int ucx_environment_rdma(void);
 
 #endif

@@ -71,6 +71,11 @@ static uint32_t slot_find(const struct nxl_backend *backend)
     return UINT32_MAX;
 }
 
+static ucs_status_t mem_unmap(struct nxl_backend *backend, struct nxl_backend_mem *mem)
+{
+    return mem->memh != NULL ? backend->lib.ucp_mem_unmap(backend->context, mem->memh) : UCS_OK;
+}
+
 enum nxl_code ucx_register(struct nxl_backend *backend, const struct nxl_memory *memory,
                            struct nxl_backend_mem **ret, struct nxl_err *err)
 {
@@ -94,7 +99,8 @@ enum nxl_code ucx_register(struct nxl_backend *backend, const struct nxl_memory 
         free(mem);
         return nxl_err_set(err, NXL_IO, errno, "getrandom for a region's nonce");
     }
-    status = backend->lib.ucp_mem_map(backend->context, &params, &mem->memh);
+    /* Messages need no registration with UCX. */
+    status = backend->settings.rma ? backend->lib.ucp_mem_map(backend->context, &params, &mem->memh) : UCS_OK;
     if (status != UCS_OK) {
         free(mem);
         return nxl_err_set(err, ucx_status_code(status), 0, "ucp_mem_map of %" PRIu64 " bytes: %s", memory->size,
@@ -105,7 +111,7 @@ enum nxl_code ucx_register(struct nxl_backend *backend, const struct nxl_memory 
     code = region_list(backend, mem, err);
     (void)pthread_mutex_unlock(&backend->regions.lock);
     if (code != NXL_OK) {
-        (void)backend->lib.ucp_mem_unmap(backend->context, mem->memh);
+        (void)mem_unmap(backend, mem);
         free(mem);
         return code;
     }
@@ -146,7 +152,7 @@ enum nxl_code ucx_deregister(struct nxl_backend *backend, struct nxl_backend_mem
     if (pins > 0)
         return nxl_err_set(err, NXL_BUSY, 0, "%u reads of far agents still take bytes from this region; try again",
                            pins);
-    status = backend->lib.ucp_mem_unmap(backend->context, mem->memh);
+    status = mem_unmap(backend, mem);
     if (status != UCS_OK)
         return nxl_err_set(err, ucx_status_code(status), 0, "ucp_mem_unmap: %s",
                            backend->lib.ucs_status_string(status));
@@ -161,7 +167,7 @@ void ucx_regions_free(struct nxl_backend *backend)
 
         if (mem == NULL)
             continue;
-        (void)backend->lib.ucp_mem_unmap(backend->context, mem->memh);
+        (void)mem_unmap(backend, mem);
         free(mem);
     }
     free(backend->regions.slots);
@@ -180,8 +186,10 @@ enum nxl_code ucx_export(struct nxl_backend *backend, struct nxl_backend_mem *me
     struct key_head head = {.magic = KEY_MAGIC, .version = KEY_VERSION};
     void *rkey = NULL;
     size_t rkey_size = 0;
-    ucs_status_t status = backend->lib.ucp_rkey_pack(backend->context, mem->memh, &rkey, &rkey_size);
+    ucs_status_t status = UCS_OK;
 
+    if (mem->memh != NULL)
+        status = backend->lib.ucp_rkey_pack(backend->context, mem->memh, &rkey, &rkey_size);
     if (status != UCS_OK)
         return nxl_err_set(err, ucx_status_code(status), 0, "ucp_rkey_pack: %s",
                            backend->lib.ucs_status_string(status));
@@ -197,8 +205,10 @@ enum nxl_code ucx_export(struct nxl_backend *backend, struct nxl_backend_mem *me
     head.slot = mem->slot;
     head.checksum = key_checksum(&head, rkey);
     memcpy(buf, &head, sizeof(head));
-    memcpy((uint8_t *)buf + sizeof(head), rkey, rkey_size);
-    backend->lib.ucp_rkey_buffer_release(rkey);
+    if (rkey != NULL) {
+        memcpy((uint8_t *)buf + sizeof(head), rkey, rkey_size);
+        backend->lib.ucp_rkey_buffer_release(rkey);
+    }
     *ret_size = sizeof(head) + rkey_size;
     return NXL_OK;
 }
@@ -269,7 +279,9 @@ void ucx_remote_unpack(struct nxl_backend_remote *remote)
     if (conn->own.state != UCX_CONN_OPEN || conn->own.error != UCS_OK)
         return;
     remote->status = UCS_OK;
-    if (!conn->own.by_message)
+    if (!conn->own.by_message && remote->rkey_size == 0)
+        remote->status = UCS_ERR_UNSUPPORTED; /* the far agent takes messages only */
+    else if (!conn->own.by_message)
         remote->status = conn->backend->lib.ucp_ep_rkey_unpack(conn->own.ep, remote->rkey_bytes, &remote->rkey);
 }
 

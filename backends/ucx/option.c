@@ -1,6 +1,8 @@
 /* option.c - settings of this backend and what they become in UCX's own configuration. */
 #include "ucx.h"
 
+#include "environment.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +62,8 @@ enum nxl_code ucx_settings_read(struct ucx_settings *settings, const struct nxl_
         settings->protocol = UCX_PROTOCOL_RMA;
     if (strcmp(protocol, "message") == 0)
         settings->protocol = UCX_PROTOCOL_MESSAGE;
+    settings->rma = settings->protocol == UCX_PROTOCOL_RMA ||
+                    (settings->protocol == UCX_PROTOCOL_AUTO && ucx_environment_rdma());
     return NXL_OK;
 }
 

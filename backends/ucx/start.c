@@ -18,7 +18,7 @@ static enum nxl_code context_make(struct nxl_backend *backend, struct nxl_err *e
     const struct ucx_library *lib = &backend->lib;
     ucp_params_t params = {
         .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED | UCP_PARAM_FIELD_NAME,
-        .features = UCP_FEATURE_RMA | UCP_FEATURE_AM | UCP_FEATURE_WAKEUP,
+        .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | (backend->settings.rma ? UCP_FEATURE_RMA : 0u),
         .mt_workers_shared = 1, /* the loop thread maps memory and packs keys */
         .name = "nixlet",
     };

@@ -49,6 +49,7 @@ struct ucx_settings {
     int64_t spin_ns, keepalive_ns, drain_ns, init_ns, connect_ns;
     uint64_t window_bytes, chunk_bytes;
     uint32_t depth;
+    int rma; /* put and get are possible at all; else UCX does not even listen for them */
     enum { UCX_PROTOCOL_AUTO, UCX_PROTOCOL_RMA, UCX_PROTOCOL_MESSAGE } protocol;
 };
 
