@@ -246,7 +246,8 @@ enum nxl_code nxl_session_open(struct nxl_client *client, struct nxl_session **r
 
 /* ---- ending ----------------------------------------------------------------------------- */
 
-static void session_retire(struct nxl_session *session)
+/* give_back: the agent is gone. While it lives it may still read what was submitted last. */
+static void session_retire(struct nxl_session *session, int give_back)
 {
     close_fd(&session->epoll);
     close_fd(&session->nudge);
@@ -255,7 +256,7 @@ static void session_retire(struct nxl_session *session)
     close_fd(&session->wake);
     /* A thread that only looks may still hold the pointer: the mapping stays until the client
      * closes, and its header with it; the memory behind all the rest is given back. */
-    if (session->base && session->base_size > RETIRED_BYTES)
+    if (give_back && session->base && session->base_size > RETIRED_BYTES)
         (void)madvise((char *)session->base + RETIRED_BYTES, session->base_size - RETIRED_BYTES,
                       MADV_REMOVE);
     free(session->submit.posts);
@@ -284,14 +285,14 @@ void nxl_session_ref(struct nxl_session *session)
 void nxl_session_unref(struct nxl_session *session)
 {
     if (atomic_fetch_sub_explicit(&session->refs, 1, memory_order_acq_rel) == 1)
-        session_retire(session);
+        session_retire(session, 1);
 }
 
 void nxl_session_free(struct nxl_session *session)
 {
     if (!session)
         return;
-    session_retire(session);
+    session_retire(session, 0);
     if (session->base)
         munmap(session->base, session->base_size);
     pthread_mutex_destroy(&session->channel.lock);
