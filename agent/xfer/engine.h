@@ -76,6 +76,7 @@ struct nxl_xfer_session {
     struct xfer_mapping *mappings; /* also of peers that are going */
     struct xfer_held *held, **held_end; /* notices from this agent's peers that wait for room */
     uint32_t held_count;
+    uint64_t held_bytes;
     uint32_t region_count, unfinished; /* requests and regions that outlive a close */
     uint64_t registered_bytes, list_runs, running, running_bytes;
     UT_hash_handle hh;

@@ -10,6 +10,8 @@
 #include "base/mem.h"
 #include "xfer/events.h"
 
+#define HELD_BYTES_MAX (16u << 20) /* of one session, beside limits.held-notices */
+
 struct xfer_notice { /* on its way to a far agent */
     uint64_t cookie;
     uint32_t session, peer;
@@ -46,18 +48,19 @@ static enum nxl_code deliver(struct xfer_peer *to, const char *name, const char 
     return code;
 }
 
-static int hold(struct xfer_peer *to, const struct xfer_peer *from, uint64_t transfer, struct nxl_view payload)
+static int hold(struct xfer_peer *to, const char *name, const char *incarnation, uint64_t transfer, struct nxl_view payload)
 {
     struct nxl_xfer_session *session = to->session;
     struct xfer_held *held;
 
-    if (session->held_count >= session->xfer->limits.held_notices)
+    if (session->held_count >= session->xfer->limits.held_notices || session->held_bytes + payload.size > HELD_BYTES_MAX)
         return 0;
     held = nxl_new0(sizeof(*held) + payload.size);
+    session->held_bytes += payload.size;
     held->peer = to->id;
     held->transfer = transfer;
-    (void)nxl_copy_text(held->name, sizeof(held->name), from->peer->name);
-    (void)nxl_copy_text(held->incarnation, sizeof(held->incarnation), from->peer->incarnation);
+    (void)nxl_copy_text(held->name, sizeof(held->name), name);
+    (void)nxl_copy_text(held->incarnation, sizeof(held->incarnation), incarnation);
     held->size = payload.size;
     if (payload.size > 0)
         memcpy(held->payload, payload.data, payload.size);
@@ -80,20 +83,32 @@ void xfer_held_flush(struct nxl_xfer_session *session)
         if (session->held == NULL)
             session->held_end = &session->held;
         session->held_count--;
+        session->held_bytes -= held->size;
         free(held);
     }
 }
 
+/* Delivers, or keeps it for a client that is slow. NXL_LIMIT: it does not read at all; nobody else
+ * shall wait for it. */
+static enum nxl_code deliver_or_hold(struct xfer_peer *to, const char *name, const char *incarnation, uint64_t transfer,
+                                     struct nxl_view payload)
+{
+    enum nxl_code code = NXL_AGAIN; /* behind those that wait already */
+
+    if (to->session->held == NULL)
+        code = deliver(to, name, incarnation, transfer, payload);
+    if (code != NXL_AGAIN)
+        return code;
+    return hold(to, name, incarnation, transfer, payload) ? NXL_OK : NXL_LIMIT;
+}
+
 static void send_here(struct nxl_xfer *xfer, struct xfer_peer *from, struct nxl_catalog_peer *target, uint64_t transfer, struct nxl_view payload)
 {
-    struct xfer_peer *to = target->owner;
-    int waiting = to->session->held != NULL; /* keep the order */
+    enum nxl_code code = deliver_or_hold(target->owner, from->peer->name, from->peer->incarnation, transfer, payload);
 
-    if (!waiting && deliver(to, from->peer->name, from->peer->incarnation, transfer, payload) == NXL_OK)
-        return;
-    if (!hold(to, from, transfer, payload))
-        notice_lost(xfer, from->session->number, from->id, transfer, target->name, target->incarnation, NXL_LIMIT,
-                    "the receiver does not read its notices: limits.held_notices is reached");
+    if (code != NXL_OK)
+        notice_lost(xfer, from->session->number, from->id, transfer, target->name, target->incarnation, code,
+                    "the receiver does not read its notices, or its ring is too small for this one");
 }
 
 static void send_far(struct nxl_xfer *xfer, struct xfer_peer *from, struct nxl_catalog_peer *target, uint64_t transfer, struct nxl_view payload)
@@ -169,7 +184,7 @@ enum nxl_code xfer_on_notice(void *arg, struct nxl_link *link, const struct nxl_
         return NXL_STALE;
     if (!sender_is_there(xfer, link, notice) || !xfer_access_allowed(xfer, notice->from_ns, target->ns))
         return NXL_NOT_ALLOWED;
-    return deliver(target->owner, notice->from_name, notice->from_incarnation, notice->transfer, notice->payload);
+    return deliver_or_hold(target->owner, notice->from_name, notice->from_incarnation, notice->transfer, notice->payload);
 }
 
 void xfer_on_notice_end(void *arg, uint64_t cookie, enum nxl_code code, const char *why)

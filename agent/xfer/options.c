@@ -24,7 +24,7 @@ static const struct nxl_option limit_options[] = {
      "how long memory stays for far agents that do not confirm"},
     {"hints", NXL_OPTION_INT, "4096", 1, 1 << 20, NULL, "records kept that agents sent directly"},
     {"held_notices", NXL_OPTION_INT, "4096", 1, 1 << 20, NULL,
-     "notices between clients of this agent that wait for a reader"},
+     "notices that wait for one client that reads slowly; with those in its ring and queue"},
     {NULL, NXL_OPTION_TEXT, NULL, 0, 0, NULL, NULL},
 };
 
