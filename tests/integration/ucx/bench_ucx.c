@@ -32,18 +32,78 @@ static void report(const char *what, uint64_t len, uint64_t *ns, unsigned count,
            (double)ns[count / 2] / 1e3, (double)len / (double)ns[0], (double)len / (double)ns[count / 2], device);
 }
 
-int main(int argc, char **argv)
-{
-    static const uint64_t sizes[] = {8, 4096, 65536, 1 << 20, 8 << 20, REGION};
-    char tls[128], protocol[64];
-    struct nxl_memory memory = {.kind = NXL_MEM_DRAM, .size = REGION, .fd = -1};
+struct bench {
+    struct ucx_rig *rig;
+    struct far far;
+    void *base;
     struct nxl_backend_mem *mem;
     struct nxl_backend_conn *conn;
     struct nxl_backend_remote *remote;
+};
+
+static int bench_open(struct bench *bench, struct nxl_err *err)
+{
+    const struct nxl_backend_ops *ops = &nxl_backend_ucx_ops;
+    struct nxl_memory memory = {.kind = NXL_MEM_DRAM, .size = REGION, .fd = -1};
+
+    bench->rig = ucx_rig_open(settings, err);
+    bench->base = mmap(NULL, REGION, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    memory.base = bench->base;
+    if (bench->rig == NULL || bench->base == MAP_FAILED || !far_spawn(&bench->far, REGION, settings) ||
+        ops->register_mem(bench->rig->backend, &memory, &bench->mem, err) != NXL_OK ||
+        ops->connect(bench->rig->backend, (struct nxl_view){bench->far.address, bench->far.address_size},
+                     &bench->conn, err) != NXL_OK ||
+        ops->import_key(bench->rig->backend, bench->conn, (struct nxl_view){bench->far.key, bench->far.key_size},
+                        &bench->remote, err) != NXL_OK)
+        return 0;
+    memset(bench->base, 1, REGION);
+    memset(bench->far.base, 2, REGION);
+    return 1;
+}
+
+static int bench_moves(struct bench *bench, int kind, uint64_t len, unsigned count)
+{
     struct nxl_err err = {0};
-    struct ucx_rig *rig;
-    struct far far;
+    const char *device = "";
     uint64_t ns[256];
+
+    for (unsigned i = 0; i < count; i++) {
+        struct ucx_rig_op *op = ucx_rig_op_new(bench->rig, kind, bench->conn, bench->mem, bench->remote);
+        uint64_t started = ucx_rig_now_ns();
+
+        op->single = (struct nxl_piece){.len = len, .count = 1};
+        if (ucx_rig_submit(bench->rig, op, &err) != NXL_OK || !ucx_rig_wait_quiet(bench->rig, op, 30000) ||
+            op->outcome.code != NXL_OK) {
+            fprintf(stderr, "failed: %s %s\n", err.text, op->outcome.text);
+            return 0;
+        }
+        ns[i] = ucx_rig_now_ns() - started;
+        device = op->outcome.device;
+    }
+    report(kind == NXL_WRITE ? "write" : "read", len, ns, count, device);
+    return 1;
+}
+
+static void bench_memcpy(struct bench *bench, uint64_t len, unsigned count)
+{
+    uint64_t ns[256];
+
+    for (unsigned i = 0; i < count; i++) {
+        uint64_t started = ucx_rig_now_ns();
+
+        memcpy(bench->base, bench->far.base, len);
+        __asm__ volatile("" : : "r"(bench->base) : "memory");
+        ns[i] = ucx_rig_now_ns() - started;
+    }
+    report("memcpy", len, ns, count, "memory");
+}
+
+int main(int argc, char **argv)
+{
+    static const uint64_t sizes[] = {8, 4096, 65536, 1 << 20, 8 << 20, REGION};
+    static char tls[128], protocol[64];
+    struct bench bench = {0};
+    struct nxl_err err = {0};
 
     if (argc > 1 && strcmp(argv[1], "far") == 0)
         return far_main(argc, argv);
@@ -55,50 +115,18 @@ int main(int argc, char **argv)
     settings[1] = protocol;
     for (int i = 3; i < argc; i++)
         settings[i - 1] = argv[i];
-    rig = ucx_rig_open(settings, &err);
-    memory.base = mmap(NULL, REGION, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
-    if (rig == NULL || memory.base == MAP_FAILED || !far_spawn(&far, REGION, settings) ||
-        nxl_backend_ucx_ops.register_mem(rig->backend, &memory, &mem, &err) != NXL_OK ||
-        nxl_backend_ucx_ops.connect(rig->backend, (struct nxl_view){far.address, far.address_size}, &conn, &err) !=
-            NXL_OK ||
-        nxl_backend_ucx_ops.import_key(rig->backend, conn, (struct nxl_view){far.key, far.key_size}, &remote, &err) !=
-            NXL_OK) {
+    if (!bench_open(&bench, &err)) {
         fprintf(stderr, "%s\n", err.text);
         return 1;
     }
-    memset(memory.base, 1, REGION);
-    memset(far.base, 2, REGION);
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
         unsigned count = sizes[s] >= 8 << 20 ? 15 : 100;
 
-        for (int kind = NXL_READ; kind <= NXL_WRITE; kind++) {
-            const char *device = "";
-
-            for (unsigned i = 0; i < count; i++) {
-                struct ucx_rig_op *op = ucx_rig_op_new(rig, kind, conn, mem, remote);
-                uint64_t started = ucx_rig_now_ns();
-
-                op->single = (struct nxl_piece){.len = sizes[s], .count = 1};
-                if (ucx_rig_submit(rig, op, &err) != NXL_OK || !ucx_rig_wait_quiet(rig, op, 30000) ||
-                    op->outcome.code != NXL_OK) {
-                    fprintf(stderr, "failed: %s %s\n", err.text, op->outcome.text);
-                    return 1;
-                }
-                ns[i] = ucx_rig_now_ns() - started;
-                device = op->outcome.device;
-            }
-            report(kind == NXL_WRITE ? "write" : "read", sizes[s], ns, count, device);
-        }
-        for (unsigned i = 0; i < count; i++) {
-            uint64_t started = ucx_rig_now_ns();
-
-            memcpy(memory.base, far.base, sizes[s]);
-            __asm__ volatile("" : : "r"(memory.base) : "memory");
-            ns[i] = ucx_rig_now_ns() - started;
-        }
-        report("memcpy", sizes[s], ns, count, "memory");
+        if (!bench_moves(&bench, NXL_READ, sizes[s], count) || !bench_moves(&bench, NXL_WRITE, sizes[s], count))
+            return 1;
+        bench_memcpy(&bench, sizes[s], count);
     }
-    ucx_rig_close(rig);
-    far_close(&far);
+    ucx_rig_close(bench.rig);
+    far_close(&bench.far);
     return 0;
 }
