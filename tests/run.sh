@@ -88,7 +88,7 @@ run_variant() {
 # A test that skips prints "SKIP: why" as a line of its own.
 reason() {
     local file="build/$1/Testing/Temporary/LastTest.log"
-    awk -v name="$2" '$0 ~ "Test: " name "$" {on=1} on && /SKIP: / {sub(/.*SKIP: /, ""); print; exit}' "$file" 2>/dev/null
+    awk -v name="$2" '$0 ~ "Test: " name "$" {on=1} on && /SKIP[ 0-9]*: / {sub(/.*SKIP[ 0-9]*: /, ""); print; exit}' "$file" 2>/dev/null
 }
 
 run_lint() {
