@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "support/near.h"
+#include "support/proxy.h"
 
 #define MIB (1u << 20)
 #define TOLD_NS 10000000000u /* a fact's deadline; how fast it really is, bench/death says */
@@ -21,13 +22,18 @@ struct rig {
     struct cluster_peer victim; /* at agent 0 */
     struct near near[2];        /* at agent 0 and 1 */
     struct nxl_remote *remote[2];
+    struct proxy proxies[2];
+    int proxied;
 };
 
 static void rig_make(struct rig *r, const char *backends, const char *mode)
 {
     r->cluster.secure = 1;
     r->cluster.backends = backends;
-    cluster_start(&r->cluster, 2, 0);
+    if (r->proxied)
+        proxy_agents_start(&r->cluster, r->proxies, 0);
+    else
+        cluster_start(&r->cluster, 2, 0);
     cluster_peer_start(&r->cluster, 0, "victim", 8 * MIB, mode, &r->victim);
     for (int i = 0; i < 2; i++) {
         near_open(&r->cluster, i, i == 0 ? "witness0" : "witness1", 8 * MIB, &r->near[i]);
@@ -57,6 +63,15 @@ static int open_slow(void **state)
     return 0;
 }
 
+static int open_proxied(void **state)
+{
+    struct rig *r = *state = calloc(1, sizeof(struct rig));
+
+    r->proxied = 1;
+    rig_make(r, NULL, "fill");
+    return 0;
+}
+
 static int rig_down(void **state)
 {
     struct rig *r = *state;
@@ -65,6 +80,8 @@ static int rig_down(void **state)
     near_close(&r->near[1]);
     cluster_peer_kill(&r->victim, SIGKILL);
     cluster_stop(&r->cluster);
+    for (int i = 0; r->proxied && i < 2; i++)
+        proxy_stop(&r->proxies[i]);
     free(r);
     return 0;
 }
@@ -169,6 +186,22 @@ static void a_forked_child_that_holds_the_socket_does_not_keep_the_session_alive
     assert_true(cluster_until(victim_gone, r, TOLD_NS));
 }
 
+static void a_death_is_told_through_the_store_while_the_line_between_the_agents_is_down(void **state)
+{
+    struct rig *r = *state;
+    struct nxl_event event;
+
+    proxy_refuse(&r->proxies[0]);
+    proxy_refuse(&r->proxies[1]);
+    assert_true(cluster_event(r->near[1].client, r->near[1].peer, NXL_EVENT_PEER_SUSPECT, TOLD_NS, &event));
+    assert_int_equal(near_count(&r->near[1], NXL_EVENT_PEER_DOWN, ONCE_NS), 0);
+    cluster_peer_kill(&r->victim, SIGKILL);
+    for (int i = 0; i < 2; i++) {
+        expect_down(r, i, nxl_remote_incarnation(r->remote[i]));
+        expect_stale_post(r, i);
+    }
+}
+
 static void a_second_life_under_the_same_name_works_while_handles_of_the_first_say_stale(void **state)
 {
     struct rig *r = *state; /* C-021, C-026 */
@@ -238,6 +271,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_killed_client_is_told_once_to_its_own_and_to_another_agents_clients, open_plain, rig_down),
         cmocka_unit_test_setup_teardown(transfers_that_run_when_the_client_dies_end_as_disconnected_and_become_quiet, open_slow, rig_down),
         cmocka_unit_test_setup_teardown(a_forked_child_that_holds_the_socket_does_not_keep_the_session_alive, open_forked, rig_down),
+        cmocka_unit_test_setup_teardown(a_death_is_told_through_the_store_while_the_line_between_the_agents_is_down, open_proxied, rig_down),
         cmocka_unit_test_setup_teardown(a_second_life_under_the_same_name_works_while_handles_of_the_first_say_stale, open_plain, rig_down),
         cmocka_unit_test_setup_teardown(nothing_of_the_dead_is_left_behind, open_plain, rig_down),
     };

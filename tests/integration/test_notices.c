@@ -51,28 +51,14 @@ static int open_two_agents(void **state)
     return 0;
 }
 
-static uint16_t port_of(const char *address)
-{
-    return (uint16_t)atoi(strrchr(address, ':') + 1);
-}
-
-/* Each agent is dialled through a proxy: the line between them can be cut. */
+/* The line between the agents can be cut. */
 static int open_proxied(void **state)
 {
-    static char advertise[2][64];
     struct rig *r = *state = calloc(1, sizeof(struct rig));
 
     r->cluster.secure = 1;
     r->proxied = 1;
-    for (int i = 0; i < 4; i++)
-        near_fix_address(&r->cluster, i); /* 2 and 3: the proxies' */
-    cluster_start(&r->cluster, 0, 1);
-    for (int i = 0; i < 2; i++) {
-        proxy_start(&r->proxies[i], port_of(r->cluster.agents[2 + i].address), port_of(r->cluster.agents[i].address));
-        snprintf(advertise[i], sizeof(advertise[i]), "--link.advertise=%s", r->cluster.agents[2 + i].address);
-        r->cluster.extra[0] = advertise[i];
-        cluster_agent_start(&r->cluster, i);
-    }
+    proxy_agents_start(&r->cluster, r->proxies, 1);
     rig_meet(r, 1);
     assert_int_not_equal(r->proxies[0].connections + r->proxies[1].connections, 0);
     return 0;

@@ -4,11 +4,14 @@
 #include <errno.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#include "support/near.h"
 
 static void pair_close(struct proxy_pair *pair)
 {
@@ -33,7 +36,7 @@ static void pair_open(struct proxy *proxy)
     for (int i = 0; from >= 0 && i < PROXY_PAIRS; i++) {
         if (proxy->pairs[i].fds[0] >= 0)
             continue;
-        if (connect(out, (struct sockaddr *)&to, sizeof(to)) != 0)
+        if (proxy->target == 0 || connect(out, (struct sockaddr *)&to, sizeof(to)) != 0)
             break;
         proxy->pairs[i].fds[0] = from;
         proxy->pairs[i].fds[1] = out;
@@ -149,6 +152,12 @@ void proxy_cut(struct proxy *proxy)
     nudge(proxy);
 }
 
+void proxy_refuse(struct proxy *proxy)
+{
+    proxy->target = 0;
+    proxy_cut(proxy);
+}
+
 void proxy_stop(struct proxy *proxy)
 {
     proxy->stop = 1;
@@ -158,4 +167,27 @@ void proxy_stop(struct proxy *proxy)
         pair_close(&proxy->pairs[i]);
     close(proxy->listener);
     close(proxy->wake);
+}
+
+static uint16_t port_of(const char *address)
+{
+    return (uint16_t)atoi(strrchr(address, ':') + 1);
+}
+
+void proxy_agents_start(struct cluster *c, struct proxy proxies[2], int no_store)
+{
+    static char advertise[2][96];
+    int last = 0;
+
+    for (int i = 0; i < 4; i++)
+        near_fix_address(c, i); /* 2 and 3: the proxies' */
+    while (c->extra[last] != NULL)
+        last++;
+    cluster_start(c, 0, no_store);
+    for (int i = 0; i < 2; i++) {
+        proxy_start(&proxies[i], port_of(c->agents[2 + i].address), port_of(c->agents[i].address));
+        snprintf(advertise[i], sizeof(advertise[i]), "--link.advertise=%s", c->agents[2 + i].address);
+        c->extra[last] = advertise[i];
+        cluster_agent_start(c, i);
+    }
 }
