@@ -139,7 +139,9 @@ static void transfers_that_run_when_the_client_dies_end_as_disconnected_and_beco
 
     for (int i = 0; i < 2; i++) {
         for (int k = 0; k < 2; k++) {
-            running[i][k] = near_create(&r->near[i], k == 0 ? NXL_READ : NXL_WRITE, r->remote[i], (uint64_t)k * 4 * MIB, r->victim.addr, 4 * MIB);
+            uint64_t there = r->victim.addr + (uint64_t)(2 * i + k) * 2 * MIB; /* nobody shares a byte */
+
+            running[i][k] = near_create(&r->near[i], k == 0 ? NXL_READ : NXL_WRITE, r->remote[i], (uint64_t)k * 4 * MIB, there, 2 * MIB);
             assert_int_equal(nxl_transfer_post(running[i][k], &err), NXL_OK);
         }
     }
