@@ -299,7 +299,8 @@ struct nxl_backend_conn *xfer_agent_conn(struct xfer_agent *agent, struct nxl_in
 
 /* fence.c */
 struct xfer_fence *xfer_fence_open(struct nxl_xfer *xfer, uint64_t timeout_ns, xfer_fence_fn *fn, void *arg);
-/* The agent must confirm sequence; what was said is kept to be said again. ids may be NULL. */
+/* The agent must confirm sequence; what was said is kept to be said again. ids may be NULL, and are at
+ * most NXL_MESSAGE_REGIONS_MAX: one await is one message. */
 void xfer_fence_await(struct xfer_fence *fence, struct xfer_agent *agent, uint64_t sequence, int is_fact,
                       const char *incarnation, const uint64_t *ids, uint32_t id_count);
 void xfer_fence_arm(struct xfer_fence *fence); /* from here on fn may run, maybe at once */

@@ -131,17 +131,26 @@ void xfer_tell_region_added(struct xfer_peer *peer, struct nxl_catalog_region *c
         regions_send(s->agent, peer, regions, count, 0, 0);
 }
 
-void xfer_tell_regions_gone(struct xfer_peer *peer, const uint64_t *ids, uint32_t count, struct xfer_fence *fence)
+/* A frame holds so many ids; each part is confirmed, and said again, by itself. */
+static void regions_gone_tell(struct xfer_peer *peer, struct xfer_agent *agent, const uint64_t *ids, uint32_t count,
+                              struct xfer_fence *fence)
 {
-    for (struct xfer_subscriber *s = peer->subscribers; s != NULL; s = s->next) {
+    for (uint32_t at = 0; at < count; at += NXL_MESSAGE_REGIONS_MAX) {
+        uint32_t part = count - at < NXL_MESSAGE_REGIONS_MAX ? count - at : NXL_MESSAGE_REGIONS_MAX;
         uint64_t sequence = ++peer->session->xfer->next_sequence;
         struct nxl_message message = {.type = NXL_MESSAGE_REGION_GONE, .incarnation = peer->peer->incarnation,
-                                      .revision = sequence, .sequence = sequence, .ids = ids, .id_count = count};
+                                      .revision = sequence, .sequence = sequence, .ids = ids + at, .id_count = part};
         struct nxl_err err;
 
-        xfer_fence_await(fence, s->agent, sequence, 0, peer->peer->incarnation, ids, count);
-        NXL_IGNORE(nxl_link_send(s->agent->link, &message, &err)); /* said again after a reconnect */
+        xfer_fence_await(fence, agent, sequence, 0, peer->peer->incarnation, ids + at, part);
+        NXL_IGNORE(nxl_link_send(agent->link, &message, &err)); /* said again after a reconnect */
     }
+}
+
+void xfer_tell_regions_gone(struct xfer_peer *peer, const uint64_t *ids, uint32_t count, struct xfer_fence *fence)
+{
+    for (struct xfer_subscriber *s = peer->subscribers; s != NULL; s = s->next)
+        regions_gone_tell(peer, s->agent, ids, count, fence);
 }
 
 static int subscribed(const struct xfer_peer *peer, const struct xfer_agent *agent)

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/log.h"
 #include "base/mem.h"
 
@@ -80,6 +81,7 @@ void xfer_fence_await(struct xfer_fence *fence, struct xfer_agent *agent, uint64
 {
     struct xfer_await *await = nxl_new0(sizeof(*await));
 
+    NXL_ASSERT(id_count <= NXL_MESSAGE_REGIONS_MAX);
     await->sequence = sequence;
     await->fence = fence;
     await->is_fact = is_fact;
