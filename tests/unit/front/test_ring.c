@@ -308,6 +308,40 @@ static void cancel_release_and_notify_reach_the_engine(void **state)
     assert_int_equal(rig.xfer->last.blob_first, 'z');
 }
 
+/* As many entries as the ring holds: more than one turn's share. The doorbell is not rung. */
+static void ring_fill(uint8_t kind)
+{
+    struct nxl_ring_entry entry = {.kind = kind, .peer = 2, .remote = 3};
+
+    for (uint32_t i = 0; i < NXL_RING_ENTRIES; i++)
+        assert_int_equal(nxl_ring_submit(&raw.ring, &entry), NXL_OK);
+}
+
+static void a_frame_comes_after_everything_that_was_submitted_before_it(void **state)
+{
+    (void)state;
+    ring_fill(NXL_RING_NOTIFY);
+    raw_frame(&raw, NXL_FRAME_INVALIDATE)->remote = 3;
+    assert_int_equal(raw_ask(&raw, NULL, 0), NXL_OK);
+    assert_int_equal(rig.xfer->used.invalidate, 1);
+    assert_int_equal(rig.xfer->used.notify, NXL_RING_ENTRIES);
+}
+
+static int session_closed(void *arg)
+{
+    return ((struct rig *)arg)->xfer->closed == 1;
+}
+
+static void notices_of_a_client_that_is_gone_still_go_out(void **state)
+{
+    (void)state;
+    ring_fill(NXL_RING_NOTIFY);
+    close(raw.fd);
+    raw.fd = -1;
+    assert_true(rig_run(&rig, session_closed, &rig));
+    assert_int_equal(rig.xfer->used.notify, NXL_RING_ENTRIES);
+}
+
 /* ---- hostile ------------------------------------------------------------------------------- */
 
 static void an_impossible_entry_ends_its_session_and_no_other(void **state)
@@ -663,6 +697,8 @@ int main(void)
         CASE(a_post_that_leaves_the_arena_ends_once_with_its_sentence),
         CASE(a_notice_larger_than_any_may_be_and_too_long_a_list_are_limits),
         CASE(cancel_release_and_notify_reach_the_engine),
+        CASE(a_frame_comes_after_everything_that_was_submitted_before_it),
+        CASE(notices_of_a_client_that_is_gone_still_go_out),
         CASE(an_impossible_entry_ends_its_session_and_no_other),
         CASE(a_head_that_jumps_ends_its_session),
         CASE(scribbling_over_the_whole_ring_hurts_only_the_scribbler),
