@@ -34,6 +34,16 @@ static int setup(void **state)
     return 0;
 }
 
+/* The ring is emptied so slowly that a frame overtakes it unless somebody sees to it. */
+static int setup_slow(void **state)
+{
+    (void)state;
+    rig_open(&rig, "entries_per_turn", "1", NULL);
+    raw_open(&raw, &rig);
+    raw_welcome(&raw);
+    return 0;
+}
+
 static int teardown(void **state)
 {
     (void)state;
@@ -308,7 +318,7 @@ static void cancel_release_and_notify_reach_the_engine(void **state)
     assert_int_equal(rig.xfer->last.blob_first, 'z');
 }
 
-/* As many entries as the ring holds: more than one turn's share. The doorbell is not rung. */
+/* As many entries as the ring holds. The doorbell is not rung. */
 static void ring_fill(uint8_t kind)
 {
     struct nxl_ring_entry entry = {.kind = kind, .peer = 2, .remote = 3};
@@ -697,8 +707,8 @@ int main(void)
         CASE(a_post_that_leaves_the_arena_ends_once_with_its_sentence),
         CASE(a_notice_larger_than_any_may_be_and_too_long_a_list_are_limits),
         CASE(cancel_release_and_notify_reach_the_engine),
-        CASE(a_frame_comes_after_everything_that_was_submitted_before_it),
-        CASE(notices_of_a_client_that_is_gone_still_go_out),
+        cmocka_unit_test_setup_teardown(a_frame_comes_after_everything_that_was_submitted_before_it, setup_slow, teardown),
+        cmocka_unit_test_setup_teardown(notices_of_a_client_that_is_gone_still_go_out, setup_slow, teardown),
         CASE(an_impossible_entry_ends_its_session_and_no_other),
         CASE(a_head_that_jumps_ends_its_session),
         CASE(scribbling_over_the_whole_ring_hurts_only_the_scribbler),
