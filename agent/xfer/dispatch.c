@@ -179,7 +179,7 @@ static enum nxl_code sides_bind(struct xfer_request *request, struct nxl_backend
         return NXL_OK;
     }
     request->remotes = nxl_new0_array(plan->remote_count, sizeof(*request->remotes));
-    if (request->target->owner == NULL)
+    if (request->target->owner == NULL || ((struct xfer_far *)request->target->owner)->agent == NULL)
         return nxl_err_set(err, NXL_REMOTE_DISCONNECT, 0, "the agent of peer %s is gone", xfer_show(request->target));
     *ret_conn = xfer_agent_conn(((struct xfer_far *)request->target->owner)->agent, instance, err);
     if (*ret_conn == NULL)

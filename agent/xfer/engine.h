@@ -129,7 +129,7 @@ struct xfer_debt {
 
 struct xfer_far { /* owner of a remote catalog peer */
     struct nxl_catalog_peer *peer;
-    struct xfer_agent *agent; /* NULL once that is gone */
+    struct xfer_agent *agent; /* NULL once that is over */
     char from_ns[NXL_NAMESPACE_MAX + 1]; /* the namespace its agent let in */
     uint32_t loaders; /* xfer_remote objects on it */
     int synced;       /* its region table is whole */
@@ -143,7 +143,8 @@ struct xfer_far { /* owner of a remote catalog peer */
 
 struct xfer_agent { /* a far node agent; user of its link */
     struct nxl_xfer *xfer;
-    struct nxl_link *link; /* NULL once gone */
+    struct nxl_link *link; /* NULL: not to be found now */
+    int lost;              /* somebody else answers at its address: suspect until it comes up elsewhere */
     char agent[NXL_INCARNATION_MAX + 1], node_name[NXL_NODE_MAX + 1];
     struct nxl_backend_conn *conns[NXL_BACKENDS_MAX]; /* by our instance index */
     struct nxl_view addresses[NXL_BACKENDS_MAX];      /* owned; by our instance index */
@@ -323,6 +324,7 @@ void xfer_lookups_of_peer(struct xfer_peer *peer); /* they end as cancelled */
 void xfer_lookups_of_session(struct nxl_xfer_session *session); /* drops them silently */
 void xfer_lookups_link_up(struct xfer_agent *agent);
 void xfer_lookups_link_gone(struct xfer_agent *agent, const char *why);
+void xfer_lookups_move(struct xfer_agent *from, struct xfer_agent *to); /* they ask again there */
 void xfer_lookups_answer(struct xfer_agent *agent, const struct nxl_message *message);
 void xfer_lookups_synced(struct xfer_far *far);
 void xfer_lookups_local(struct nxl_xfer *xfer); /* a local peer or hint appeared */
@@ -346,15 +348,22 @@ void xfer_debt_paid(struct xfer_debt *debt); /* accepts NULL */
 void xfer_far_dead(struct nxl_xfer *xfer, struct nxl_catalog_peer *peer); /* regions go; later the peer */
 void xfer_far_forget_conn(struct xfer_agent *agent, uint32_t instance);
 
-/* exchange.c: what linked agents say and ask */
+/* agent.c: far agents and their links */
 struct xfer_agent *xfer_agent_of(struct nxl_xfer *xfer, struct nxl_link *link);
 struct xfer_agent *xfer_agent_find(struct nxl_xfer *xfer, const char *agent);
+/* NXL_UNREACHABLE while there is no link, or it is down. */
+enum nxl_code xfer_agent_say(struct xfer_agent *agent, const struct nxl_message *message, struct nxl_err *err);
+void xfer_subscriber_drop_agent(struct nxl_xfer *xfer, struct xfer_agent *agent);
+void xfer_agents_free(struct nxl_xfer *xfer);
+
+/* exchange.c: what linked agents say and ask */
+void xfer_on_message(void *arg, struct nxl_link *link, const struct nxl_message *message);
+void xfer_announcements_send(struct xfer_agent *agent);
+void xfer_unsubscribe(struct xfer_peer *peer, const struct xfer_agent *agent);
 void xfer_tell_region_added(struct xfer_peer *peer, struct nxl_catalog_region *const *regions, uint32_t count);
 void xfer_tell_regions_gone(struct xfer_peer *peer, const uint64_t *ids, uint32_t count, struct xfer_fence *fence);
 void xfer_tell_dead(struct nxl_xfer *xfer, struct xfer_peer *peer, const char *reason, struct xfer_fence *fence);
 enum nxl_code xfer_announce_later(struct nxl_xfer *xfer, struct xfer_peer *peer, struct xfer_agent *agent, enum nxl_code what);
-void xfer_subscriber_drop_agent(struct nxl_xfer *xfer, struct xfer_agent *agent);
-void xfer_agents_free(struct nxl_xfer *xfer);
 
 /* life.c */
 void xfer_on_life(void *arg, struct nxl_catalog_peer *peer, enum nxl_life from, const char *reason);

@@ -9,63 +9,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-struct xfer_agent *xfer_agent_of(struct nxl_xfer *xfer, struct nxl_link *link)
-{
-    struct xfer_agent *agent = nxl_link_user(link);
-
-    if (agent != NULL)
-        return agent;
-    agent = nxl_new0(sizeof(*agent));
-    agent->xfer = xfer;
-    agent->link = link;
-    (void)nxl_copy_text(agent->agent, sizeof(agent->agent), nxl_link_agent(link));
-    for (uint32_t i = 0; i < NXL_BACKENDS_MAX; i++)
-        agent->backend_map[i] = -1;
-    agent->next = xfer->agents;
-    xfer->agents = agent;
-    nxl_link_set_user(link, agent);
-    return agent;
-}
-
-struct xfer_agent *xfer_agent_find(struct nxl_xfer *xfer, const char *name)
-{
-    struct xfer_agent *agent = xfer->agents;
-
-    while (agent != NULL && strcmp(agent->agent, name) != 0)
-        agent = agent->next;
-    return agent;
-}
-
-static void agent_free(struct xfer_agent *agent)
-{
-    struct nxl_xfer *xfer = agent->xfer;
-
-    for (uint32_t i = 0; i < NXL_BACKENDS_MAX; i++) {
-        xfer_far_forget_conn(agent, i);
-        free((void *)agent->addresses[i].data);
-    }
-    xfer_fence_agent_gone(agent);
-    while (agent->announcements != NULL) {
-        struct xfer_announcement *a = agent->announcements;
-
-        agent->announcements = a->next;
-        free(a);
-    }
-    for (struct xfer_agent **at = &xfer->agents; *at != NULL; at = &(*at)->next) {
-        if (*at == agent) {
-            *at = agent->next;
-            break;
-        }
-    }
-    free(agent);
-}
-
-void xfer_agents_free(struct nxl_xfer *xfer)
-{
-    while (xfer->agents != NULL)
-        agent_free(xfer->agents);
-}
-
 /* ---- telling ------------------------------------------------------------------------------ */
 
 struct key_store { /* key bytes of one message */
@@ -117,7 +60,7 @@ static void regions_send(struct xfer_agent *agent, struct xfer_peer *peer, struc
         message.flags = (at == 0 ? first_flags : 0) | (at + part == count ? last_flags : 0);
         message.more = at + part < count;
         at += part;
-        if (nxl_link_send(agent->link, &message, &err) != NXL_OK) {
+        if (xfer_agent_say(agent, &message, &err) != NXL_OK) {
             nxl_debug("exchange", "event=\"regions not sent, asked for again after a reconnect\" agent=%s why=%s",
                       nxl_quote(agent->agent), nxl_quote(err.text));
             return;
@@ -143,7 +86,7 @@ static void regions_gone_tell(struct xfer_peer *peer, struct xfer_agent *agent, 
         struct nxl_err err;
 
         xfer_fence_await(fence, agent, sequence, 0, peer->peer->incarnation, ids + at, part);
-        NXL_IGNORE(nxl_link_send(agent->link, &message, &err)); /* said again after a reconnect */
+        NXL_IGNORE(xfer_agent_say(agent, &message, &err)); /* said again after a reconnect */
     }
 }
 
@@ -169,11 +112,9 @@ void xfer_tell_dead(struct nxl_xfer *xfer, struct xfer_peer *peer, const char *r
                                       .life = NXL_LIFE_DEAD, .text = reason, .sequence = ++xfer->next_sequence};
         struct nxl_err err;
 
-        if (agent->link == NULL)
-            continue;
         if (subscribed(peer, agent))
             xfer_fence_await(fence, agent, message.sequence, 1, peer->peer->incarnation, NULL, 0);
-        NXL_IGNORE(nxl_link_send(agent->link, &message, &err));
+        NXL_IGNORE(xfer_agent_say(agent, &message, &err));
     }
     while (peer->subscribers != NULL) {
         struct xfer_subscriber *s = peer->subscribers;
@@ -185,9 +126,16 @@ void xfer_tell_dead(struct nxl_xfer *xfer, struct xfer_peer *peer, const char *r
 
 enum nxl_code xfer_announce_later(struct nxl_xfer *xfer, struct xfer_peer *peer, struct xfer_agent *agent, enum nxl_code what)
 {
-    struct xfer_announcement *a = nxl_new0(sizeof(*a));
+    struct xfer_announcement *a = agent->announcements;
 
     (void)xfer;
+    while (a != NULL && strcmp(a->incarnation, peer->peer->incarnation) != 0)
+        a = a->next;
+    if (a != NULL) { /* the last word counts; asking again and again grows nothing */
+        a->code = what;
+        return NXL_OK;
+    }
+    a = nxl_new0(sizeof(*a));
     a->code = what;
     (void)nxl_copy_text(a->incarnation, sizeof(a->incarnation), peer->peer->incarnation);
     a->next = agent->announcements;
@@ -195,7 +143,7 @@ enum nxl_code xfer_announce_later(struct nxl_xfer *xfer, struct xfer_peer *peer,
     return NXL_OK;
 }
 
-static void announcements_send(struct xfer_agent *agent)
+void xfer_announcements_send(struct xfer_agent *agent)
 {
     while (agent->announcements != NULL) {
         struct xfer_announcement *a = agent->announcements;
@@ -209,7 +157,7 @@ static void announcements_send(struct xfer_agent *agent)
             answer.name = peer->name;
             answer.incarnation = peer->incarnation;
             answer.revision = peer->revision;
-            NXL_IGNORE(nxl_link_send(agent->link, &answer, &err));
+            NXL_IGNORE(xfer_agent_say(agent, &answer, &err));
         }
         free(a);
     }
@@ -242,7 +190,7 @@ static void subscribe(struct xfer_agent *agent, struct xfer_peer *peer)
     regions_send(agent, peer, all, count, 1, 2);
 }
 
-static void unsubscribe(struct xfer_peer *peer, const struct xfer_agent *agent)
+void xfer_unsubscribe(struct xfer_peer *peer, const struct xfer_agent *agent)
 {
     for (struct xfer_subscriber **at = &peer->subscribers; *at != NULL; at = &(*at)->next) {
         struct xfer_subscriber *s = *at;
@@ -286,7 +234,7 @@ static void on_query(struct xfer_agent *agent, const struct nxl_message *query)
         answer.revision = peer->peer->revision;
     }
     answer.text = text;
-    if (nxl_link_send(agent->link, &answer, &err) == NXL_OK && answer.code == NXL_OK && (query->flags & 1))
+    if (xfer_agent_say(agent, &answer, &err) == NXL_OK && answer.code == NXL_OK && (query->flags & 1))
         subscribe(agent, peer);
 }
 
@@ -332,7 +280,7 @@ static void on_fact(struct xfer_agent *agent, const struct nxl_message *fact)
     xfer_debt_paid(NXL_TAKE(xfer->debt));
 }
 
-static void on_message(void *arg, struct nxl_link *link, const struct nxl_message *message)
+void xfer_on_message(void *arg, struct nxl_link *link, const struct nxl_message *message)
 {
     struct xfer_agent *agent = xfer_agent_of(arg, link);
 
@@ -359,131 +307,10 @@ static void on_message(void *arg, struct nxl_link *link, const struct nxl_messag
         struct xfer_peer *peer = own_peer(arg, message);
 
         if (peer != NULL)
-            unsubscribe(peer, agent);
+            xfer_unsubscribe(peer, agent);
         break;
     }
     default:
         break; /* a later minor version's; the link keeps its own types */
     }
 }
-
-/* ---- links come and go -------------------------------------------------------------------- */
-
-static void backends_take(struct xfer_agent *agent, struct nxl_link *link)
-{
-    struct nxl_xfer *xfer = agent->xfer;
-    uint32_t count;
-    const struct nxl_message_backend *backends = nxl_link_backends(link, &count);
-
-    for (uint32_t k = 0; k < count && k < NXL_BACKENDS_MAX; k++) {
-        struct nxl_instance *instance = nxl_hosts_find(xfer->hosts, backends[k].name);
-        uint32_t index;
-        void *copy;
-
-        agent->backend_map[k] = -1;
-        if (instance == NULL || (nxl_instance_caps(instance)->flags & NXL_CAP_REMOTE) == 0)
-            continue;
-        index = nxl_instance_index(instance);
-        agent->backend_map[k] = (int32_t)index;
-        if (agent->addresses[index].data != NULL)
-            continue; /* the same agent incarnation: the same address */
-        copy = nxl_new0(backends[k].address.size + 1);
-        memcpy(copy, backends[k].address.data, backends[k].address.size);
-        agent->addresses[index] = (struct nxl_view){copy, backends[k].address.size};
-    }
-}
-
-/* One agent serves a node: when another life of it comes up, the earlier one is over, wherever it
- * listened. Its peers are dead by the word of their own node. */
-static void earlier_lives_drop(struct xfer_agent *agent)
-{
-    struct xfer_agent *other = agent->xfer->agents;
-
-    while (other != NULL) {
-        if (other != agent && other->link != NULL && other->node_name[0] != '\0' && strcmp(other->node_name, agent->node_name) == 0 &&
-            strcmp(other->agent, agent->agent) != 0) {
-            nxl_link_drop(other->link, "another life of this node's agent came up");
-            other = agent->xfer->agents; /* on_gone changed the list */
-        } else {
-            other = other->next;
-        }
-    }
-}
-
-static void on_up(void *arg, struct nxl_link *link)
-{
-    struct nxl_xfer *xfer = arg;
-    struct xfer_agent *agent = xfer_agent_of(xfer, link);
-
-    (void)nxl_copy_text(agent->agent, sizeof(agent->agent), nxl_link_agent(link));
-    (void)nxl_copy_text(agent->node_name, sizeof(agent->node_name), nxl_link_node(link));
-    backends_take(agent, link);
-    nxl_info("link", "event=up agent=%s address=%s", nxl_quote(agent->agent), nxl_quote(nxl_link_address(link)));
-    earlier_lives_drop(agent);
-    xfer_fence_resend(agent);
-    announcements_send(agent);
-    xfer_lookups_link_up(agent);
-    xfer_far_requery(agent);
-    /* The first use should not pay for the wiring. */
-    for (uint32_t i = 0; i < nxl_hosts_count(xfer->hosts); i++) {
-        struct nxl_err err;
-
-        if (agent->addresses[i].data != NULL)
-            (void)xfer_agent_conn(agent, nxl_hosts_at(xfer->hosts, i), &err);
-    }
-}
-
-static void on_down(void *arg, struct nxl_link *link, const char *why)
-{
-    (void)arg;
-    nxl_info("link", "event=down agent=%s why=%s", nxl_quote(nxl_link_agent(link)), nxl_quote(why));
-}
-
-void xfer_subscriber_drop_agent(struct nxl_xfer *xfer, struct xfer_agent *agent)
-{
-    struct nxl_xfer_session *session, *next_session;
-
-    HASH_ITER(hh, xfer->sessions, session, next_session) {
-        struct xfer_peer *peer, *next;
-
-        HASH_ITER(hh, session->peers, peer, next) {
-            unsubscribe(peer, agent);
-        }
-    }
-}
-
-static void on_gone(void *arg, struct nxl_link *link, const char *why)
-{
-    struct nxl_xfer *xfer = arg;
-    struct xfer_agent *agent = nxl_link_user(link);
-
-    if (agent == NULL)
-        return;
-    nxl_info("link", "event=gone agent=%s why=%s", nxl_quote(agent->agent), nxl_quote(why));
-    agent->link = NULL;
-    nxl_link_set_user(link, NULL);
-    xfer_lookups_link_gone(agent, why);
-    for (uint32_t i = 0; i < NXL_BACKENDS_MAX; i++)
-        xfer_far_forget_conn(agent, i); /* while its peers still name it: their keys go with it */
-    if (agent->agent[0] != '\0') {
-        xfer_hints_of_agent_gone(xfer, agent->agent);
-        xfer_far_agent_gone(agent, why);
-    }
-    xfer_subscriber_drop_agent(xfer, agent);
-    agent_free(agent);
-}
-
-static void on_suspect(void *arg, struct nxl_link *link, int suspect)
-{
-    xfer_suspect(arg, nxl_link_agent(link), suspect);
-}
-
-const struct nxl_links_ops nxl_xfer_links_ops = {
-    .on_up = on_up,
-    .on_down = on_down,
-    .on_gone = on_gone,
-    .on_suspect = on_suspect,
-    .on_message = on_message,
-    .on_notice = xfer_on_notice,
-    .on_notice_end = xfer_on_notice_end,
-};

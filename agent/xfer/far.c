@@ -32,8 +32,8 @@ void xfer_debt_paid(struct xfer_debt *debt)
     agent = xfer_agent_find(debt->xfer, debt->agent);
     ack.sequence = debt->sequence;
     ack.at_ns = nxl_now_ns() - debt->since_ns;
-    if (agent != NULL && agent->link != NULL)
-        NXL_IGNORE(nxl_link_send(agent->link, &ack, &err)); /* lost with the link: asked again after its return */
+    if (agent != NULL)
+        NXL_IGNORE(xfer_agent_say(agent, &ack, &err)); /* lost with the link: asked again after its return */
     free(debt);
 }
 
@@ -61,7 +61,11 @@ enum nxl_code xfer_far_open(struct nxl_xfer *xfer, struct xfer_agent *agent, con
     if (peer->local)
         return nxl_err_set(err, NXL_MISMATCH, 0, "incarnation %s lives on this agent", incarnation);
     if (peer->owner != NULL) {
-        *ret = peer->owner;
+        far = peer->owner;
+        if (far->agent != agent)
+            return nxl_err_set(err, NXL_MISMATCH, 0, "incarnation %s lives at agent %s, not at %s", incarnation, peer->agent,
+                               agent->agent);
+        *ret = far;
         return NXL_OK;
     }
     far = nxl_new0(sizeof(*far));
@@ -87,7 +91,7 @@ uint64_t xfer_far_query(struct xfer_far *far, const char *from_ns)
     struct nxl_err err;
 
     query.request = ++xfer->next_query;
-    if (far->agent->link == NULL || !nxl_link_up(far->agent->link) || nxl_link_send(far->agent->link, &query, &err) != NXL_OK)
+    if (xfer_agent_say(far->agent, &query, &err) != NXL_OK)
         return 0;
     return query.request;
 }
@@ -291,8 +295,8 @@ void xfer_far_loader_gone(struct nxl_xfer *xfer, struct nxl_catalog_peer *peer)
     if (far == NULL || --far->loaders > 0 || peer->life == NXL_LIFE_DEAD)
         return;
     /* Nobody here wants it any more: forget its regions and keys, tell its agent to save its breath. */
-    if (far->agent != NULL && far->agent->link != NULL)
-        NXL_IGNORE(nxl_link_send(far->agent->link, &bye, &err));
+    if (far->agent != NULL)
+        NXL_IGNORE(xfer_agent_say(far->agent, &bye, &err));
     while (nxl_region_table_each(peer->regions, any_region, &region))
         region_leave(xfer, far, region, NULL);
     far->synced = 0;
@@ -326,6 +330,7 @@ void xfer_far_agent_gone(struct xfer_agent *agent, const char *why)
 {
     struct agent_scan scan = {agent, why};
 
+    agent->xfer->epoch++;
     while (nxl_catalog_each(agent->xfer->catalog, agent_peer_dead, &scan))
         continue;
 }

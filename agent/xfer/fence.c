@@ -159,7 +159,7 @@ void xfer_fence_resend(struct xfer_agent *agent)
             message.ids = await->ids;
             message.id_count = await->id_count;
         }
-        if (nxl_link_send(agent->link, &message, &err) != NXL_OK)
+        if (xfer_agent_say(agent, &message, &err) != NXL_OK)
             return; /* down again; the next reconnect says it again */
     }
 }

@@ -78,7 +78,7 @@ static void next_life_dial(struct nxl_xfer *xfer, const struct nxl_record *recor
     if (xfer->links == NULL || record->agent[0] == '\0' || strcmp(record->agent, xfer->agent) == 0 ||
         nxl_links_find(xfer->links, record->agent) != NULL)
         return;
-    while (agent != NULL && (agent->link == NULL || strcmp(agent->node_name, record->node) != 0))
+    while (agent != NULL && strcmp(agent->node_name, record->node) != 0)
         agent = agent->next;
     if (agent == NULL)
         return;

@@ -93,6 +93,26 @@ static void lookup_far(struct xfer_lookup *lookup, struct xfer_agent *agent, con
         lookup->state = LOOKUP_LINK;
 }
 
+static void lookup_ask(struct xfer_lookup *lookup)
+{
+    struct nxl_xfer *xfer = lookup->xfer;
+    struct nxl_message query = {.type = NXL_MESSAGE_QUERY, .ns = lookup->ns, .name = lookup->name, .from_ns = lookup->peer->peer->ns};
+    struct nxl_err err;
+
+    if (lookup->incarnation[0] != '\0') {
+        struct nxl_catalog_peer *peer = nxl_catalog_by_incarnation(xfer->catalog, lookup->incarnation);
+
+        if (peer != NULL && peer->owner != NULL && !peer->local)
+            lookup->request = xfer_far_query(peer->owner, lookup->peer->peer->ns);
+    } else {
+        lookup->request = query.request = ++xfer->next_query;
+        if (xfer_agent_say(lookup->agent, &query, &err) != NXL_OK)
+            lookup->request = 0;
+    }
+    lookup->asked_ns = nxl_now_ns();
+    lookup->state = lookup->request != 0 ? LOOKUP_ANSWER : LOOKUP_LINK;
+}
+
 static enum nxl_code record_check(struct xfer_lookup *lookup, const struct nxl_record *record, struct nxl_err *err)
 {
     struct nxl_xfer *xfer = lookup->xfer;
@@ -129,6 +149,7 @@ void xfer_lookup_record(struct xfer_lookup *lookup, const struct nxl_record *rec
     struct nxl_link *link;
     enum nxl_code code = record_check(lookup, record, &err);
     struct nxl_catalog_peer *known = nxl_catalog_by_incarnation(xfer->catalog, record->incarnation);
+    struct xfer_far *far = known != NULL && !known->local ? known->owner : NULL;
 
     if (code == NXL_OK && (record->flags & NXL_RECORD_ADDRESS) == 0 && known == NULL)
         code = nxl_err_set(&err, NXL_NOT_FOUND, 0, "the blob has regions but not where %s/%s is; load one with its address first",
@@ -145,8 +166,8 @@ void xfer_lookup_record(struct xfer_lookup *lookup, const struct nxl_record *rec
         record_local(lookup, record);
         return;
     }
-    if (known != NULL && known->owner != NULL && ((struct xfer_far *)known->owner)->agent != NULL) {
-        lookup_far(lookup, ((struct xfer_far *)known->owner)->agent, record->ns, record->name, record->incarnation);
+    if (far != NULL && far->agent != NULL && far->agent->link != NULL) {
+        lookup_far(lookup, far->agent, record->ns, record->name, record->incarnation);
         return;
     }
     code = nxl_links_get(xfer->links, record->address, record->agent, &link, &err);
@@ -232,7 +253,7 @@ static void fetch_begin(struct xfer_lookup *lookup, const char *address)
         lookup->agent = xfer_agent_of(xfer, link);
         (void)nxl_copy_text(lookup->address, sizeof(lookup->address), address);
         if (nxl_link_up(link))
-            xfer_lookups_link_up(lookup->agent);
+            lookup_ask(lookup);
         return;
     }
     if (fetch_here(lookup))
@@ -289,26 +310,6 @@ void nxl_xfer_connect(struct nxl_xfer_session *session, uint32_t peer_id, uint32
 
 /* ---- what moves them on ------------------------------------------------------------------- */
 
-static void lookup_ask(struct xfer_lookup *lookup)
-{
-    struct nxl_xfer *xfer = lookup->xfer;
-    struct nxl_message query = {.type = NXL_MESSAGE_QUERY, .ns = lookup->ns, .name = lookup->name, .from_ns = lookup->peer->peer->ns};
-    struct nxl_err err;
-
-    if (lookup->incarnation[0] != '\0') {
-        struct nxl_catalog_peer *peer = nxl_catalog_by_incarnation(xfer->catalog, lookup->incarnation);
-
-        if (peer != NULL && peer->owner != NULL && !peer->local)
-            lookup->request = xfer_far_query(peer->owner, lookup->peer->peer->ns);
-    } else {
-        lookup->request = query.request = ++xfer->next_query;
-        if (nxl_link_send(lookup->agent->link, &query, &err) != NXL_OK)
-            lookup->request = 0;
-    }
-    lookup->asked_ns = nxl_now_ns();
-    lookup->state = lookup->request != 0 ? LOOKUP_ANSWER : LOOKUP_LINK;
-}
-
 void xfer_lookups_link_up(struct xfer_agent *agent)
 {
     struct xfer_lookup *lookup = agent->xfer->lookups, *next;
@@ -317,6 +318,16 @@ void xfer_lookups_link_up(struct xfer_agent *agent)
         next = lookup->next;
         if (lookup->agent == agent && lookup->state != LOOKUP_STORE)
             lookup_ask(lookup);
+    }
+}
+
+void xfer_lookups_move(struct xfer_agent *from, struct xfer_agent *to)
+{
+    for (struct xfer_lookup *lookup = from->xfer->lookups; lookup != NULL; lookup = lookup->next) {
+        if (lookup->agent != from)
+            continue;
+        lookup->agent = to;
+        lookup->state = LOOKUP_LINK;
     }
 }
 
