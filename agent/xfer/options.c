@@ -9,6 +9,7 @@ static const struct nxl_option limit_options[] = {
     {"sessions", NXL_OPTION_INT, "1024", 1, 65536, NULL, "clients connected at once"},
     {"peers", NXL_OPTION_INT, "256", 1, 65536, NULL, "peers of one session"},
     {"regions", NXL_OPTION_INT, "65536", 1, 1 << 20, NULL, "registered regions of one session"},
+    {"files", NXL_OPTION_INT, "4096", 1, 1 << 20, NULL, "memory files mapped for one session"},
     {"registered", NXL_OPTION_SIZE, "16Ti", 1, INT64_MAX, NULL, "registered bytes of one session"},
     {"lists", NXL_OPTION_INT, "16384", 1, 1 << 20, NULL, "prepared lists of one session"},
     {"list_runs", NXL_OPTION_INT, "16777216", 1, 1 << 30, NULL, "runs in all lists of one session"},
@@ -23,7 +24,7 @@ static const struct nxl_option limit_options[] = {
     {"fence_timeout", NXL_OPTION_DURATION, "30s", 1000000, INT64_MAX, NULL,
      "how long memory stays for far agents that do not confirm"},
     {"hints", NXL_OPTION_INT, "4096", 1, 1 << 20, NULL, "records kept that agents sent directly"},
-    {"held_notices", NXL_OPTION_INT, "4096", 1, 1 << 20, NULL,
+    {"held_notices", NXL_OPTION_INT, "65536", 1, 1 << 20, NULL,
      "notices that wait for one client that reads slowly; with those in its ring and queue"},
     {NULL, NXL_OPTION_TEXT, NULL, 0, 0, NULL, NULL},
 };
@@ -48,6 +49,7 @@ void xfer_options_read(struct nxl_xfer *xfer, const struct nxl_settings *setting
     l->sessions = (uint32_t)nxl_settings_number(settings, "limits.sessions");
     l->peers = (uint32_t)nxl_settings_number(settings, "limits.peers");
     l->regions = (uint32_t)nxl_settings_number(settings, "limits.regions");
+    l->files = (uint32_t)nxl_settings_number(settings, "limits.files");
     l->registered_bytes = (uint64_t)nxl_settings_number(settings, "limits.registered");
     l->lists = (uint32_t)nxl_settings_number(settings, "limits.lists");
     l->list_descriptors = (uint64_t)nxl_settings_number(settings, "limits.list_runs");
