@@ -27,7 +27,7 @@ struct xfer_lookup;
 /* ---- limits, counters ------------------------------------------------------------------- */
 
 struct xfer_limits { /* section "limits" */
-    uint32_t sessions, peers, regions, lists, remotes, hints;
+    uint32_t sessions, peers, regions, files, lists, remotes, hints;
     uint64_t descriptors;       /* of one list or transfer */
     uint64_t list_descriptors;  /* of one session's lists, in runs */
     uint64_t registered_bytes;  /* of one session */
@@ -53,7 +53,7 @@ struct xfer_mapping { /* one file of a client, mapped once */
     uint64_t dev, ino;
     unsigned char *base;
     uint64_t size;
-    int fd, guard;
+    int guard;
     int doubtful; /* somebody may still write through it: its addresses stay valid for ever */
     uint32_t refs;
     struct xfer_mapping *next;
@@ -78,6 +78,8 @@ struct nxl_xfer_session {
     uint32_t held_count;
     uint64_t held_bytes;
     uint32_t region_count, unfinished; /* requests and regions that outlive a close */
+    uint32_t mapping_count;
+    uint64_t mapped_bytes; /* whole files, whatever of them is registered */
     uint64_t registered_bytes, list_runs, running, running_bytes;
     UT_hash_handle hh;
 };
@@ -322,6 +324,7 @@ void xfer_remote_info(const struct xfer_remote *remote, struct nxl_xfer_remote_i
 void xfer_lookups_tick(struct nxl_xfer *xfer, uint64_t now_ns);
 void xfer_lookups_of_peer(struct xfer_peer *peer); /* they end as cancelled */
 void xfer_lookups_of_session(struct nxl_xfer_session *session); /* drops them silently */
+int xfer_lookups_want(struct nxl_xfer *xfer, const struct nxl_catalog_peer *peer); /* one of them is for it */
 void xfer_lookups_link_up(struct xfer_agent *agent);
 void xfer_lookups_link_gone(struct xfer_agent *agent, const char *why);
 void xfer_lookups_move(struct xfer_agent *from, struct xfer_agent *to); /* they ask again there */
@@ -341,6 +344,8 @@ void xfer_far_requery(struct xfer_agent *agent); /* after a reconnect: everythin
 void xfer_far_regions(struct xfer_agent *agent, const struct nxl_message *message);
 void xfer_far_region_gone(struct xfer_agent *agent, const struct nxl_message *message);
 void xfer_far_region_quiet(struct nxl_xfer *xfer, struct nxl_catalog_region *region);
+/* Forgets a peer that nobody here has loaded, asks for, or still moves bytes with. */
+void xfer_far_settle(struct nxl_xfer *xfer, struct nxl_catalog_peer *peer);
 void xfer_far_loader_gone(struct nxl_xfer *xfer, struct nxl_catalog_peer *peer);
 void xfer_far_agent_gone(struct xfer_agent *agent, const char *why); /* its peers are dead with it */
 struct xfer_debt *xfer_debt_open(struct xfer_agent *agent, uint64_t sequence); /* counts 1 for its opener */

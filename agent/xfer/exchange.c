@@ -248,28 +248,43 @@ static void on_answer(struct xfer_agent *agent, const struct nxl_message *answer
     if (answer->code == NXL_NOT_FOUND && answer->incarnation[0] != '\0') {
         struct nxl_catalog_peer *peer = nxl_catalog_by_incarnation(agent->xfer->catalog, answer->incarnation);
 
-        if (peer != NULL && !peer->local && peer->owner != NULL && ((struct xfer_far *)peer->owner)->agent == agent)
+        struct xfer_far *far = peer != NULL && !peer->local ? peer->owner : NULL;
+
+        /* What nobody loaded is forgotten anyway, and must not fill the memory of the dead. */
+        if (far != NULL && far->agent == agent && far->loaders > 0)
             (void)nxl_catalog_set_life(agent->xfer->catalog, answer->incarnation, NXL_LIFE_DEAD, "its agent does not know it any more");
     }
     xfer_lookups_answer(agent, answer);
 }
 
-/* Only the agent of the node where an incarnation lives may say that it died. */
+/* Only the agent of the node where an incarnation lives may say that it died; of our own node nobody
+ * but we. */
 static int may_speak_of(const struct xfer_agent *agent, const char *prefix)
 {
-    const char *node = nxl_link_node(agent->link);
+    const char *node = agent->node_name;
     struct nxl_catalog_peer *peer = nxl_catalog_by_incarnation(agent->xfer->catalog, prefix);
 
     if (peer != NULL)
         return !peer->local && strcmp(peer->agent, agent->agent) == 0;
-    return node[0] != '\0' && nxl_incarnation_covers(node, prefix);
+    return node[0] != '\0' && strcmp(node, agent->xfer->node) != 0 && nxl_incarnation_covers(node, prefix);
+}
+
+static int is_unknown(const struct nxl_xfer *xfer, const char *prefix)
+{
+    return nxl_catalog_by_incarnation(xfer->catalog, prefix) == NULL;
 }
 
 static void on_fact(struct xfer_agent *agent, const struct nxl_message *fact)
 {
     struct nxl_xfer *xfer = agent->xfer;
+    int right = nxl_incarnation_valid(fact->incarnation) && fact->life <= NXL_LIFE_DEAD;
 
-    if (!nxl_incarnation_valid(fact->incarnation) || !may_speak_of(agent, fact->incarnation) || fact->life > NXL_LIFE_DEAD) {
+    if (right && !may_speak_of(agent, fact->incarnation) && is_unknown(xfer, fact->incarnation)) {
+        /* Not to be believed, but nothing here touches it either: that much can be confirmed. */
+        xfer_debt_paid(xfer_debt_open(agent, fact->sequence));
+        return;
+    }
+    if (!right || !may_speak_of(agent, fact->incarnation)) {
         nxl_warn("life", "event=\"fact refused\" why=\"not that agent's peer\" agent=%s incarnation=%s", nxl_quote(agent->agent),
                  nxl_quote(fact->incarnation));
         xfer_count_error(xfer, NXL_NOT_ALLOWED);

@@ -157,6 +157,8 @@ void xfer_far_region_quiet(struct nxl_xfer *xfer, struct nxl_catalog_region *reg
     }
     if (far->peer->life == NXL_LIFE_DEAD && far->leaving_count == 0)
         far_free(xfer, far);
+    else
+        xfer_far_settle(xfer, far->peer);
 }
 
 static void region_add(struct xfer_far *far, const struct nxl_message_region *r)
@@ -285,22 +287,36 @@ void xfer_far_dead(struct nxl_xfer *xfer, struct nxl_catalog_peer *peer)
         far_free(xfer, far);
 }
 
-void xfer_far_loader_gone(struct nxl_xfer *xfer, struct nxl_catalog_peer *peer)
+/* Goodbye only when nothing here touches its memory any more: from then on its agent asks us no more
+ * before it lets memory go. */
+void xfer_far_settle(struct nxl_xfer *xfer, struct nxl_catalog_peer *peer)
 {
-    struct xfer_far *far = peer->owner;
+    struct xfer_far *far = peer->local ? NULL : peer->owner;
     struct nxl_message bye = {.type = NXL_MESSAGE_UNSUBSCRIBE, .incarnation = peer->incarnation};
     struct nxl_catalog_region *region;
     struct nxl_err err;
 
-    if (far == NULL || --far->loaders > 0 || peer->life == NXL_LIFE_DEAD)
+    if (far == NULL || far->loaders > 0 || peer->life == NXL_LIFE_DEAD || xfer_lookups_want(xfer, peer))
         return;
-    /* Nobody here wants it any more: forget its regions and keys, tell its agent to save its breath. */
-    if (far->agent != NULL)
-        NXL_IGNORE(xfer_agent_say(far->agent, &bye, &err));
     while (nxl_region_table_each(peer->regions, any_region, &region))
         region_leave(xfer, far, region, NULL);
     far->synced = 0;
     far->from_ns[0] = '\0';
+    if (far->leaving_count > 0)
+        return;
+    if (far->agent != NULL)
+        NXL_IGNORE(xfer_agent_say(far->agent, &bye, &err)); /* saves it its breath */
+    far_free(xfer, far);
+}
+
+void xfer_far_loader_gone(struct nxl_xfer *xfer, struct nxl_catalog_peer *peer)
+{
+    struct xfer_far *far = peer->owner;
+
+    if (far == NULL)
+        return;
+    far->loaders--;
+    xfer_far_settle(xfer, peer);
 }
 
 struct agent_scan {

@@ -11,6 +11,28 @@
 
 #define RETRY_NS (100 * NXL_MS) /* asking an agent again for a name it does not know yet */
 
+int xfer_lookups_want(struct nxl_xfer *xfer, const struct nxl_catalog_peer *peer)
+{
+    const struct xfer_lookup *lookup = xfer->lookups;
+
+    while (lookup != NULL && strcmp(lookup->incarnation, peer->incarnation) != 0)
+        lookup = lookup->next;
+    return lookup != NULL;
+}
+
+/* It is out of the list. What it was about goes too, if nobody else wants it. */
+static void lookup_free(struct xfer_lookup *lookup)
+{
+    struct nxl_catalog_peer *peer = NULL;
+
+    if (lookup->incarnation[0] != '\0')
+        peer = nxl_catalog_by_incarnation(lookup->xfer->catalog, lookup->incarnation);
+    if (peer != NULL)
+        xfer_far_settle(lookup->xfer, peer);
+    free(lookup->record);
+    free(lookup);
+}
+
 static void lookup_finish(struct xfer_lookup *lookup, enum nxl_code code, struct nxl_catalog_peer *target, struct nxl_err *err)
 {
     struct nxl_xfer_remote_info info;
@@ -30,18 +52,17 @@ static void lookup_finish(struct xfer_lookup *lookup, enum nxl_code code, struct
         if (lookup->record != NULL && (lookup->record->flags & NXL_RECORD_FULL) == 0) {
             if (remote->fresh || remote->restricted)
                 remote->restricted = 1;
-            xfer_remote_allow(remote, lookup->record);
+            code = xfer_remote_allow(remote, lookup->record, err);
         } else {
             remote->restricted = 0; /* a full record lifts an earlier partial one */
         }
         remote->fresh = 0;
         xfer_remote_info(remote, &info);
-    } else {
-        xfer_count_error(lookup->xfer, code);
     }
-    lookup->fn(lookup->arg, code, remote != NULL ? &info : NULL, err);
-    free(lookup->record);
-    free(lookup);
+    if (code != NXL_OK)
+        xfer_count_error(lookup->xfer, code);
+    lookup->fn(lookup->arg, code, code == NXL_OK ? &info : NULL, err);
+    lookup_free(lookup);
 }
 
 static void lookup_fail(struct xfer_lookup *lookup, enum nxl_code code, struct nxl_err *err)
@@ -425,8 +446,7 @@ void xfer_lookups_of_session(struct nxl_xfer_session *session)
             next->link_at = lookup->link_at;
         if (lookup->ticket != 0)
             nxl_directory_forget(session->xfer->directory, lookup->ticket);
-        free(lookup->record);
-        free(lookup);
+        lookup_free(lookup);
     }
 }
 

@@ -9,7 +9,7 @@ static const struct nxl_option limit_options[] = {
     {"sessions", NXL_OPTION_INT, "1024", 1, 65536, NULL, "clients connected at once"},
     {"peers", NXL_OPTION_INT, "256", 1, 65536, NULL, "peers of one session"},
     {"regions", NXL_OPTION_INT, "65536", 1, 1 << 20, NULL, "registered regions of one session"},
-    {"files", NXL_OPTION_INT, "4096", 1, 1 << 20, NULL, "memory files mapped for one session"},
+    {"files", NXL_OPTION_INT, "16384", 1, 1 << 20, NULL, "memory files mapped for one session"},
     {"registered", NXL_OPTION_SIZE, "16Ti", 1, INT64_MAX, NULL, "registered bytes of one session"},
     {"lists", NXL_OPTION_INT, "16384", 1, 1 << 20, NULL, "prepared lists of one session"},
     {"list_runs", NXL_OPTION_INT, "16777216", 1, 1 << 30, NULL, "runs in all lists of one session"},

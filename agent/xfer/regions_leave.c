@@ -179,7 +179,7 @@ static void job_finish(void *arg, int complete)
             job_code(job, NXL_BUSY, "is out of use here, but a far agent that knows it has not confirmed; ask again", job->ids[i]);
         }
     }
-    if (!peer->session->closed && !peer->closed)
+    if (!peer->session->closed) /* also when the peer was closed meanwhile: the caller waits */
         job->fn(job->arg, job->done, job->count, job->code, &job->err);
     peer->users--;
     xfer_peer_settle(peer);

@@ -61,22 +61,34 @@ static enum nxl_code file_check(int fd, uint32_t fd_index, struct stat *ret_st, 
 static enum nxl_code mapping_open(struct nxl_xfer_session *session, int fd, const struct stat *st,
                                   struct xfer_mapping **ret, struct nxl_err *err)
 {
-    struct xfer_mapping *mapping = nxl_new0(sizeof(*mapping));
+    const struct xfer_limits *limits = &session->xfer->limits;
+    struct xfer_mapping *mapping;
 
+    if (session->mapping_count >= limits->files)
+        return nxl_err_set(err, NXL_LIMIT, 0, "%u memory files of this session are mapped, limits.files allows no more",
+                           session->mapping_count);
+    if ((uint64_t)st->st_size > limits->registered_bytes - session->mapped_bytes)
+        return nxl_err_set(err, NXL_LIMIT, 0, "a memory file of %llu bytes, more than limits.registered allows",
+                           (unsigned long long)st->st_size);
+    mapping = nxl_new0(sizeof(*mapping));
     mapping->dev = st->st_dev;
     mapping->ino = st->st_ino;
     mapping->size = (uint64_t)st->st_size;
-    mapping->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    mapping->base = mapping->fd < 0 ? MAP_FAILED : mmap(NULL, mapping->size, PROT_READ | PROT_WRITE, MAP_SHARED, mapping->fd, 0);
+    mapping->base = mmap(NULL, mapping->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (mapping->base == MAP_FAILED) {
         int os = errno;
 
-        if (mapping->fd >= 0)
-            close(mapping->fd);
         free(mapping);
         return nxl_err_set(err, NXL_IO, os, "map a memory file of %llu bytes", (unsigned long long)st->st_size);
     }
     mapping->guard = nxl_guard_add(mapping->base, mapping->size);
+    if (mapping->guard < 0) { /* unguarded, a truncated file would end this process */
+        (void)munmap(mapping->base, mapping->size);
+        free(mapping);
+        return nxl_err_set(err, NXL_LIMIT, 0, "this agent has mapped as many memory files as it can watch");
+    }
+    session->mapping_count++;
+    session->mapped_bytes += mapping->size;
     mapping->next = session->mappings;
     session->mappings = mapping;
     *ret = mapping;
@@ -114,6 +126,8 @@ void xfer_mapping_unref(struct nxl_xfer_session *session, struct xfer_mapping *m
             break;
         }
     }
+    session->mapping_count--;
+    session->mapped_bytes -= mapping->size;
     nxl_guard_remove(mapping->guard);
     if (!mapping->doubtful) {
         munmap(mapping->base, mapping->size);
@@ -121,7 +135,6 @@ void xfer_mapping_unref(struct nxl_xfer_session *session, struct xfer_mapping *m
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) == MAP_FAILED) {
         nxl_warn("memory", "event=\"could not replace a doubtful mapping\" bytes=%llu", (unsigned long long)mapping->size);
     }
-    close(mapping->fd);
     free(mapping);
 }
 
@@ -169,11 +182,11 @@ void xfer_region_backends_close(struct nxl_xfer *xfer, struct nxl_catalog_region
 }
 
 /* Best effort over backends, but at least one must take it. */
-static enum nxl_code region_backends_open(struct nxl_xfer *xfer, struct nxl_catalog_region *region, struct nxl_err *err)
+static enum nxl_code region_backends_open(struct nxl_xfer *xfer, struct nxl_catalog_region *region, int fd, struct nxl_err *err)
 {
     struct xfer_mapping *mapping = region->mapping;
     struct nxl_memory memory = {.kind = (int32_t)region->kind, .device = region->device, .base = region->base,
-                                .size = region->len, .fd = mapping->fd, .fd_offset = (uint64_t)(region->base - mapping->base)};
+                                .size = region->len, .fd = fd, .fd_offset = (uint64_t)(region->base - mapping->base)};
     uint32_t taken = 0, tried = 0;
     struct nxl_err why = {0};
 
@@ -212,7 +225,7 @@ static enum nxl_code region_open(struct xfer_peer *peer, const struct nxl_xfer_r
     region = nxl_catalog_region_new(peer->peer, ++xfer->next_region, r->addr, r->len, r->kind, r->device);
     region->mapping = mapping;
     region->base = mapping->base + r->fd_offset;
-    code = region_backends_open(xfer, region, err);
+    code = region_backends_open(xfer, region, fd, err);
     if (code == NXL_OK)
         code = nxl_region_table_add(peer->peer->regions, region, err);
     if (code != NXL_OK) {

@@ -91,18 +91,28 @@ int xfer_remote_accepts(void *arg, const struct nxl_catalog_region *region)
     return is_allowed(arg, region->id);
 }
 
-void xfer_remote_allow(struct xfer_remote *remote, const struct nxl_record *record)
+enum nxl_code xfer_remote_allow(struct xfer_remote *remote, const struct nxl_record *record, struct nxl_err *err)
 {
-    for (uint32_t i = 0; i < record->region_count; i++) {
-        if (is_allowed(remote, record->regions[i].id))
-            continue;
-        if (remote->allowed_count == remote->allowed_room) {
-            remote->allowed_room = remote->allowed_room == 0 ? 16 : remote->allowed_room * 2;
-            remote->allowed = nxl_resize(remote->allowed, remote->allowed_room, sizeof(uint64_t));
-        }
-        remote->allowed[remote->allowed_count++] = record->regions[i].id;
-        qsort(remote->allowed, remote->allowed_count, sizeof(uint64_t), id_compare);
+    uint32_t limit = remote->peer->session->xfer->limits.regions;
+    uint32_t sorted = remote->allowed_count, count = sorted, kept = 0;
+
+    if (record->region_count > limit - sorted)
+        return nxl_err_set(err, NXL_LIMIT, 0, "remote %u has %u regions by partial metadata, limits.regions allows %u", remote->id,
+                           sorted, limit);
+    if (count + record->region_count > remote->allowed_room) {
+        remote->allowed_room = count + record->region_count;
+        remote->allowed = nxl_resize(remote->allowed, remote->allowed_room, sizeof(uint64_t));
     }
+    for (uint32_t i = 0; i < record->region_count; i++)
+        remote->allowed[count++] = record->regions[i].id;
+    if (count > sorted)
+        qsort(remote->allowed, count, sizeof(uint64_t), id_compare);
+    for (uint32_t i = 0; i < count; i++) {
+        if (kept == 0 || remote->allowed[kept - 1] != remote->allowed[i])
+            remote->allowed[kept++] = remote->allowed[i];
+    }
+    remote->allowed_count = kept;
+    return NXL_OK;
 }
 
 void xfer_remote_info(const struct xfer_remote *remote, struct nxl_xfer_remote_info *ret)
