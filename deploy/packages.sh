@@ -4,7 +4,7 @@
 set -euo pipefail
 
 build="gcc g++ make cmake ninja-build pkg-config libc6-dev libuv1-dev libucx-dev libmicrohttpd-dev libjansson-dev
-       libhiredis-dev libyaml-dev libssl-dev libxxhash-dev uthash-dev libcmocka-dev"
+       libhiredis-dev libyaml-dev libcurl4-openssl-dev libssl-dev libxxhash-dev uthash-dev libcmocka-dev"
 run="redis-server openssl iproute2 procps curl"
 test="$run libucx0 ucx-utils curl git python3-minimal nftables strace"
 lint="clang clang-tidy clang-format libclang-rt-14-dev llvm"

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 bad=0
 while IFS=: read -r layer allowed; do
     case $layer in '#'* | '') continue ;; esac
-    for file in agent/"$layer"/*.[ch]; do
+    for file in agent/"$layer"/*.[ch] operator/"$layer"/*.[ch]; do
         [ -e "$file" ] || continue
         while read -r header; do
             part=${header%%/*}
