@@ -29,7 +29,7 @@ static const struct nxl_option store_options[] = {
     {"lease", NXL_OPTION_DURATION, "5s", 30 * MIN_MS, HOUR, NULL,
      "how long the store keeps what is not renewed; at least three heartbeats"},
     {"command_timeout", NXL_OPTION_DURATION, "1s", 10 * MIN_MS, HOUR, NULL, "how long one command may take"},
-    {"backoff_max", NXL_OPTION_DURATION, "5s", 10 * MIN_MS, HOUR, NULL, "the longest pause between two dials"},
+    {"backoff_max", NXL_OPTION_DURATION, "1s", 10 * MIN_MS, HOUR, NULL, "the longest pause between two dials; with one heartbeat, the directory is whole one heartbeat after the store is back"},
     {"stream_max", NXL_OPTION_INT, "10000", 16, 10000000, NULL, "entries that the streams keep, about"},
     {"wait_poll", NXL_OPTION_DURATION, "250ms", 5 * MIN_MS, HOUR, NULL,
      "how often a waiting look-up asks again by itself"},

@@ -35,7 +35,7 @@ struct nxl_directory_options {
 };
 
 /* Options: url ("none", "redis://host:port[/db]", "unix:///path", "rediss://" and "redis+sentinel://" where hiredis has them),
- * user, password_file, heartbeat (1s), lease (5s, at least 3 heartbeats), command_timeout (1s), backoff_max (5s),
+ * user, password_file, heartbeat (1s), lease (5s, at least 3 heartbeats), command_timeout (1s), backoff_max (1s),
  * stream_max (10000), wait_poll (250ms). */
 void nxl_directory_declare(struct nxl_settings *settings);
 NXL_MUST_USE enum nxl_code nxl_directory_open(const struct nxl_directory_options *options, struct nxl_directory **ret,
