@@ -45,6 +45,8 @@ static enum nxl_code options_apply(const struct nxl_transfer_options *options,
     entry->timeout_ns = own.timeout_ns;
     if (own.no_merge)
         entry->flags |= NXL_RING_NO_MERGE;
+    if (own.verify)
+        entry->flags |= NXL_RING_VERIFY;
     if (own.backend && own.backend[0])
         return backend_find(session, own.backend, &entry->backend, err);
     return NXL_OK;

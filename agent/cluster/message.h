@@ -28,6 +28,9 @@ enum nxl_message_type {
     NXL_MESSAGE_FACT,       /* incarnation prefix, life, text: reason, sequence: asks for FACT_ACK */
     NXL_MESSAGE_FACT_ACK,   /* sequence, at_ns: how long the fence took, ns */
     NXL_MESSAGE_UNSUBSCRIBE,/* incarnation: no more region deltas */
+    NXL_MESSAGE_DIGEST, /* request, incarnation, from*: who asks, flags: memory kind, payload: rows, each
+                           u64 addr, len, stride, u32 count, device */
+    NXL_MESSAGE_DIGEST_ANSWER, /* request, code, text, sequence: XXH3-64 over the rows in order */
     NXL_MESSAGE_TYPES
 };
 

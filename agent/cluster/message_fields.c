@@ -48,6 +48,12 @@ static const struct nxl_message_shape shapes[NXL_MESSAGE_TYPES] = {
     [NXL_MESSAGE_UNSUBSCRIBE] = {"UNSUBSCRIBE",
                                  {TEXT(incarnation, NXL_INCARNATION_MAX), FIELD(request, U64, 0),
                                   FIELD(flags, U32, 0)}},
+    [NXL_MESSAGE_DIGEST] = {"DIGEST",
+                            {FIELD(request, U64, 0), FIELD(flags, U32, 0), TEXT(incarnation, NXL_INCARNATION_MAX), WHO_ASKS,
+                             FIELD(payload, VIEW, NXL_MESSAGE_ROWS_MAX)}},
+    [NXL_MESSAGE_DIGEST_ANSWER] = {"DIGEST_ANSWER",
+                                   {FIELD(request, U64, 0), FIELD(flags, U32, 0), FIELD(code, U32, 0),
+                                    TEXT(text, NXL_MESSAGE_TEXT_MAX), FIELD(sequence, U64, 0)}},
 };
 
 const struct nxl_message_shape *nxl_message_shape_of(uint16_t type)

@@ -10,6 +10,7 @@
 #define NXL_MESSAGE_ADDRESS_MAX 299u
 #define NXL_MESSAGE_BACKEND_ADDRESS_MAX 4096u
 #define NXL_MESSAGE_KEY_MAX 4096u
+#define NXL_MESSAGE_ROWS_MAX (256u << 10) /* 8,192 rows */
 
 enum nxl_message_form {
     NXL_FORM_NONE = 0, /* ends a row */

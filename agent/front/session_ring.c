@@ -176,6 +176,7 @@ static void post_take(struct front_session *session, const struct nxl_ring_entry
         .min_path = entry->min_path,
         .backend = entry->backend,
         .no_merge = (entry->flags & NXL_RING_NO_MERGE) != 0,
+        .verify = (entry->flags & NXL_RING_VERIFY) != 0,
         .has_notice = (entry->flags & NXL_RING_NOTICE) != 0,
         .local_list = entry->local_list,
         .remote_list = entry->remote_list,

@@ -192,7 +192,7 @@ struct nxl_transfer_options {
     uint64_t timeout_ns;  /* per post; 0: the agent's default (none unless configured) */
     const char *backend;  /* only this one; NULL: the planner chooses */
     uint32_t no_merge;    /* 1: keep descriptors apart (for measuring) */
-    uint32_t reserved;
+    uint32_t verify;      /* 1: both sides' bytes are summed and compared before it ends; NXL_DIGEST if they differ */
 };
 
 /* Makes a transfer from prepared lists: pair k moves local[local_index[k]] and

@@ -52,6 +52,7 @@ enum nxl_ring_kind { NXL_RING_POST = 1, NXL_RING_CANCEL, NXL_RING_RELEASE, NXL_R
 #define NXL_RING_REMOTE_ALL (1u << 4) /* remote index k is k; no array */
 #define NXL_RING_NO_MERGE (1u << 5)
 #define NXL_RING_REUSE (1u << 6) /* same pieces as the last post of this slot: keep the plan */
+#define NXL_RING_VERIFY (1u << 7) /* compare digests of both sides before it ends */
 
 struct nxl_ring_entry {
     uint8_t kind;    /* enum nxl_ring_kind */

@@ -1,7 +1,7 @@
 /* agent.c - far node agents: who is behind which link, how they come up, get lost and end. An agent
  * that is lost (somebody else answers at its address) is suspect, not dead: what it owes and what is
  * owed to it waits for it. Loop thread. */
-#include "xfer/engine.h"
+#include "xfer/digest.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -159,6 +159,7 @@ static void on_up(void *arg, struct nxl_link *link)
     xfer_fence_resend(agent);
     xfer_announcements_send(agent);
     xfer_lookups_link_up(agent);
+    xfer_digests_ask_again(agent);
     xfer_far_requery(agent);
     /* The first use should not pay for the wiring. */
     for (uint32_t i = 0; i < nxl_hosts_count(xfer->hosts); i++) {

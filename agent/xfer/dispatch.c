@@ -1,5 +1,6 @@
 /* dispatch.c - feeds a request's pieces to its backend, holds them back on back-pressure, and takes
  * the outcomes in. Loop thread. */
+#include "xfer/digest.h"
 #include "xfer/request.h"
 
 #include <stdio.h>
@@ -122,6 +123,8 @@ static void part_on_outcome(void *arg, const struct nxl_outcome *outcome)
     /* All parts ended: fine, or cancelled on request, unless the cancel came too late to matter. */
     if (request->cancel_asked && request->bytes < request->plan->bytes)
         xfer_request_end(request, NXL_CANCELED, 0, "cancelled by its client");
+    else if (request->verify && !request->cancel_asked)
+        xfer_digest_begin(request);
     else
         xfer_request_end(request, NXL_OK, 0, NULL);
 }

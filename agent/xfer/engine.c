@@ -124,17 +124,24 @@ static int remote_peer_remove(void *arg, struct nxl_catalog_peer *peer)
     return 1; /* the catalog changed: start again */
 }
 
+static int sums_over(void *arg)
+{
+    return ((const struct nxl_xfer *)arg)->summing == 0;
+}
+
 /* Sessions cancelled what ran; their last outcomes come through the hosts. A backend that never
  * answers must not hold the process: then memory is left to the exit. */
 static int requests_drain(struct nxl_xfer *xfer)
 {
     uint64_t deadline = nxl_now_ns() + CLOSE_NS;
 
-    while (xfer->all != NULL && nxl_now_ns() < deadline) {
+    while ((xfer->all != NULL || xfer->summing > 0) && nxl_now_ns() < deadline) {
+        if (xfer->summing > 0)
+            (void)nxl_loop_run_until(xfer->loop, sums_over, xfer, NXL_MS);
         if (nxl_hosts_poll(xfer->hosts) == 0)
             sched_yield();
     }
-    return xfer->all == NULL;
+    return xfer->all == NULL && xfer->summing == 0;
 }
 
 void nxl_xfer_close(struct nxl_xfer *xfer)

@@ -22,6 +22,7 @@ struct xfer_remote;
 struct xfer_request;
 struct xfer_agent;
 struct xfer_fence;
+struct xfer_digest;
 struct xfer_lookup;
 
 /* ---- limits, counters ------------------------------------------------------------------- */
@@ -34,7 +35,7 @@ struct xfer_limits { /* section "limits" */
     uint64_t transfers;         /* running, of one session */
     uint64_t transfer_bytes;    /* running, of one session */
     uint64_t transfer_timeout_ns, cancel_timeout_ns, fence_timeout_ns;
-    uint32_t held_notices;
+    uint32_t held_notices, digests;
 };
 
 struct xfer_metrics {
@@ -44,6 +45,7 @@ struct xfer_metrics {
     struct nxl_metric *post_time_total, *post_time, *post_time_hist;
     struct nxl_metric *notices_sent, *notices_received, *notices_lost;
     struct nxl_metric *inflight, *inflight_bytes, *peers_local, *peers_remote, *regions, *regions_leaving;
+    struct nxl_metric *digest_bytes, *digests_wrong;
     struct nxl_metric *descriptors, *pieces, *fence_us, *down_local_us, *unquiet, *waiting;
 };
 
@@ -195,6 +197,8 @@ struct xfer_request {
     uint32_t part_count, parts_submitted, parts_ended, parts_quiet;
     enum { XFER_IDLE, XFER_RUNNING, XFER_ENDED } state;
     int quiet, holds; /* holds: regions are marked used */
+    int verify, reading; /* by digest; reading: its memory is being summed */
+    struct xfer_digest *digest;
     int cancel_asked, touched;
     enum nxl_code code, cancel_code;
     char *text; /* why it failed */
@@ -245,6 +249,8 @@ struct nxl_xfer {
     struct xfer_debt *debt; /* open while a fact is applied: what it makes leave counts on it */
     struct xfer_request *all, *timed; /* list heads */
     struct { struct xfer_part *head, *tail; } waiting[NXL_BACKENDS_MAX];
+    struct xfer_digest *digests; /* finished transfers being checked */
+    uint32_t summing;            /* sums on the pool */
     struct xfer_notice *notices; /* hash by cookie: sent to far agents, not yet ended */
     uint64_t next_cookie;
     void (*fenced)(void *arg); /* node: this agent must start a new life */

@@ -1,6 +1,6 @@
 /* exchange.c - what linked agents ask and tell: peers, region tables and their changes, deaths.
  * Everything a far agent says is believed only about its own peers. Loop thread. */
-#include "xfer/engine.h"
+#include "xfer/digest.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -317,6 +317,12 @@ void xfer_on_message(void *arg, struct nxl_link *link, const struct nxl_message 
         break;
     case NXL_MESSAGE_FACT_ACK:
         xfer_fence_confirmed(agent, message->sequence);
+        break;
+    case NXL_MESSAGE_DIGEST:
+        xfer_digest_asked(agent, own_peer(arg, message), message);
+        break;
+    case NXL_MESSAGE_DIGEST_ANSWER:
+        xfer_digest_answered(agent, message);
         break;
     case NXL_MESSAGE_UNSUBSCRIBE: {
         struct xfer_peer *peer = own_peer(arg, message);

@@ -26,6 +26,7 @@ static const struct nxl_option limit_options[] = {
     {"hints", NXL_OPTION_INT, "4096", 1, 1 << 20, NULL, "records kept that agents sent directly"},
     {"held_notices", NXL_OPTION_INT, "65536", 1, 1 << 20, NULL,
      "notices that wait for one client that reads slowly; with those in its ring and queue"},
+    {"digests", NXL_OPTION_INT, "64", 1, 65536, NULL, "digests summed at once for far agents that ask"},
     {NULL, NXL_OPTION_TEXT, NULL, 0, 0, NULL, NULL},
 };
 
@@ -62,6 +63,7 @@ void xfer_options_read(struct nxl_xfer *xfer, const struct nxl_settings *setting
     l->fence_timeout_ns = (uint64_t)nxl_settings_number(settings, "limits.fence_timeout");
     l->hints = (uint32_t)nxl_settings_number(settings, "limits.hints");
     l->held_notices = (uint32_t)nxl_settings_number(settings, "limits.held_notices");
+    l->digests = (uint32_t)nxl_settings_number(settings, "limits.digests");
     xfer->access = strcmp(policy, "all") == 0    ? XFER_ACCESS_ALL
                    : strcmp(policy, "none") == 0 ? XFER_ACCESS_NONE
                                                  : XFER_ACCESS_NAMESPACE;
@@ -122,6 +124,8 @@ void xfer_metrics_open(struct nxl_xfer *xfer)
     m->peers_remote = gauge(xfer, "nixlet_peers_remote", "Remote peers known");
     m->regions = gauge(xfer, "nixlet_regions", "Registered regions of this agent's clients");
     m->regions_leaving = gauge(xfer, "nixlet_regions_leaving", "Deregistered regions that are not quiet everywhere yet");
+    m->digest_bytes = counter(xfer, "nixlet_digest_bytes_total", "Bytes of transfers that were checked by digest and found right");
+    m->digests_wrong = counter(xfer, "nixlet_digest_mismatches_total", "Transfers whose bytes differed on both sides after they ended");
     m->descriptors = counter(xfer, "nixlet_descriptors_total", "Descriptors of finished transfers as given");
     m->pieces = counter(xfer, "nixlet_pieces_total", "Pieces of finished transfers after merging");
     m->fence_us = histogram(xfer, "nixlet_fence_us", "Microseconds from a death fact to all far agents having confirmed it");

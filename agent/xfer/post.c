@@ -219,6 +219,7 @@ static void request_begin(struct xfer_request *request, const struct nxl_xfer_po
     request->op = (enum nxl_op_kind)post->op;
     request->state = XFER_RUNNING;
     request->quiet = 1;
+    request->verify = post->verify;
     request->cancel_asked = 0;
     request->cancel_deadline_ns = 0;
     request->bytes = 0;

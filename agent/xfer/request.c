@@ -1,5 +1,6 @@
 /* request.c - one transfer's life: it ends exactly once, and says apart from that when its buffers
  * are quiet. Every change of state passes through here. Loop thread. */
+#include "xfer/digest.h"
 #include "xfer/request.h"
 
 #include <stdio.h>
@@ -239,7 +240,8 @@ void xfer_request_end(struct xfer_request *request, enum nxl_code code, int32_t 
     free(NXL_TAKE(request->text));
     if (code != NXL_OK)
         request->text = nxl_strdup(text != NULL ? text : nxl_code_text(code));
-    request->quiet = request->parts_quiet == request->part_count;
+    xfer_digest_over(request);
+    request->quiet = request->parts_quiet == request->part_count && !request->reading;
     timed_remove(request);
     if (request->holds)
         running_count(request, -1);
@@ -264,7 +266,7 @@ void xfer_request_settle(struct xfer_request *request)
 {
     struct nxl_xfer *xfer = request->xfer;
 
-    if (request->state == XFER_RUNNING || request->parts_quiet < request->part_count)
+    if (request->state == XFER_RUNNING || request->parts_quiet < request->part_count || request->reading)
         return;
     if (!request->quiet) {
         request->quiet = 1;

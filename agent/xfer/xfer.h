@@ -149,6 +149,7 @@ struct nxl_xfer_post {
     uint8_t min_path; /* enum nxl_path_class */
     uint8_t backend;  /* 0 any, else 1 + instance index */
     uint8_t no_merge, reuse, has_notice;
+    uint8_t verify; /* compare digests of both sides before it ends */
     uint32_t local_list, remote_list; /* by index; or */
     uint32_t remote;                  /* with runs */
     const uint32_t *local_index, *remote_index; /* NULL: all in order */

@@ -83,6 +83,8 @@ static const struct nxl_message one_of_each[] = {
     {.type = NXL_MESSAGE_FACT, .incarnation = "i", .life = NXL_LIFE_DEAD, .text = "killed", .sequence = 3},
     {.type = NXL_MESSAGE_FACT_ACK, .sequence = 3, .at_ns = 1000},
     {.type = NXL_MESSAGE_UNSUBSCRIBE, .incarnation = "i"},
+    {.type = NXL_MESSAGE_DIGEST, .request = 7, .flags = 1, .incarnation = "i", .from_ns = "f", .payload = {"\0rows", 5}},
+    {.type = NXL_MESSAGE_DIGEST_ANSWER, .request = 7, .code = NXL_NOT_FOUND, .text = "none", .sequence = UINT64_MAX},
 };
 
 static void same_text(const char *out, const char *in)
