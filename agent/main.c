@@ -20,7 +20,8 @@ static void usage(const struct nxl_settings *settings, FILE *to)
     fprintf(to,
             "usage: nixlet-agent [--config FILE] [--check] [--section.key=value ...]\n\n"
             "Moves memory between the processes of this node and those of other nodes' agents.\n"
-            "Settings come from FILE (default %s if it exists), then NIXLET_SECTION_KEY, then flags.\n\n"
+            "Settings come from FILE (default %s if it exists), then NIXLET_SECTION_KEY, then "
+            "flags.\n\n"
             "  --config FILE  YAML settings\n"
             "  --check        read the settings, say whether they are right, and end\n"
             "  --print-docs   settings as a Markdown page\n"
@@ -63,7 +64,8 @@ static int arguments_read(int argc, char **argv, struct arguments *ret)
     return 0;
 }
 
-static enum nxl_code settings_read(struct nxl_settings *settings, const struct arguments *arguments, struct nxl_err *err)
+static enum nxl_code settings_read(struct nxl_settings *settings, const struct arguments *arguments,
+                                   struct nxl_err *err)
 {
     const char *config = arguments->config != NULL ? arguments->config : getenv("NIXLET_CONFIG");
     enum nxl_code code = NXL_OK;
@@ -78,7 +80,8 @@ static enum nxl_code settings_read(struct nxl_settings *settings, const struct a
     if (code == NXL_OK)
         code = nxl_settings_load_args(settings, arguments->rest_count, arguments->rest, &next, err);
     if (code == NXL_OK && next < arguments->rest_count)
-        code = nxl_err_set(err, NXL_CONFIG, 0, "'%s' is not an option; see --help", arguments->rest[next]);
+        code = nxl_err_set(err, NXL_CONFIG, 0, "'%s' is not an option; see --help",
+                           arguments->rest[next]);
     return code;
 }
 
@@ -123,7 +126,10 @@ int main(int argc, char **argv)
         fprintf(stderr, "nixlet-agent: %s\n", err.text);
         code = 2;
     } else {
-        nxl_log_setup("nixlet-agent", (enum nxl_log_level)nxl_log_level_of(nxl_settings_text(settings, "agent.log_level")), STDERR_FILENO);
+        nxl_log_setup(
+            "nixlet-agent",
+            (enum nxl_log_level)nxl_log_level_of(nxl_settings_text(settings, "agent.log_level")),
+            STDERR_FILENO);
         if (arguments.check)
             printf("settings are right\n");
         else

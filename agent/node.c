@@ -49,12 +49,18 @@ struct nxl_node {
 };
 
 static const struct nxl_option agent_options[] = {
-    {"node", NXL_OPTION_TEXT, "", 0, 0, NULL, "name of this node, at most 63 characters; empty: the host's name"},
-    {"cluster", NXL_OPTION_TEXT, "default", 0, 0, NULL, "agents of other clusters are refused; names the keys in the store"},
-    {"backends", NXL_OPTION_TEXT, "shm,ucx", 0, 0, NULL, "backends to open, in order of preference; fault:NAME wraps NAME for tests"},
-    {"plugin_dir", NXL_OPTION_TEXT, "", 0, 0, NULL, "where libnxl_backend_*.so are looked for beside the built-in ones"},
-    {"spin", NXL_OPTION_DURATION, "50us", 0, 1000000000, NULL, "how long the agent polls after work before it sleeps; 0us: sleep at once"},
-    {"log_level", NXL_OPTION_ENUM, "info", 0, 0, "error|warn|info|debug|trace", "lines above this level are dropped"},
+    {"node", NXL_OPTION_TEXT, "", 0, 0, NULL,
+     "name of this node, at most 63 characters; empty: the host's name"},
+    {"cluster", NXL_OPTION_TEXT, "default", 0, 0, NULL,
+     "agents of other clusters are refused; names the keys in the store"},
+    {"backends", NXL_OPTION_TEXT, "shm,ucx", 0, 0, NULL,
+     "backends to open, in order of preference; fault:NAME wraps NAME for tests"},
+    {"plugin_dir", NXL_OPTION_TEXT, "", 0, 0, NULL,
+     "where libnxl_backend_*.so are looked for beside the built-in ones"},
+    {"spin", NXL_OPTION_DURATION, "50us", 0, 1000000000, NULL,
+     "how long the agent polls after work before it sleeps; 0us: sleep at once"},
+    {"log_level", NXL_OPTION_ENUM, "info", 0, 0, "error|warn|info|debug|trace",
+     "lines above this level are dropped"},
     {NULL, NXL_OPTION_TEXT, NULL, 0, 0, NULL, NULL},
 };
 
@@ -69,7 +75,8 @@ void nxl_node_declare(struct nxl_settings *settings, const char *plugin_dir)
     nxl_hosts_declare(settings, nxl_backends_static(), plugin_dir);
 }
 
-/* ---- the spinning half of the loop ------------------------------------------------------------ */
+/* ---- the spinning half of the loop ------------------------------------------------------------
+ */
 
 static int node_poll(void *arg)
 {
@@ -127,10 +134,15 @@ static enum nxl_code identity_make(struct nxl_node *node, struct nxl_err *err)
             return nxl_err_set(err, NXL_CONFIG, 0, "the host has no name: set agent.node");
         name = host;
     }
-    if (strlen(name) > NODE_NAME_MAX || strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") != strlen(name))
-        return nxl_err_set(err, NXL_CONFIG, 0, "agent.node '%s': at most %d of letters, digits, '.', '-', '_'", name, NODE_NAME_MAX);
+    if (strlen(name) > NODE_NAME_MAX ||
+        strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_") !=
+            strlen(name))
+        return nxl_err_set(err, NXL_CONFIG, 0,
+                           "agent.node '%s': at most %d of letters, digits, '.', '-', '_'", name,
+                           NODE_NAME_MAX);
     (void)nxl_copy_text(node->name, sizeof(node->name), name);
-    snprintf(node->agent, sizeof(node->agent), "%.63s/agent/%016llx", node->name, (unsigned long long)nxl_random_u64());
+    snprintf(node->agent, sizeof(node->agent), "%.63s/agent/%016llx", node->name,
+             (unsigned long long)nxl_random_u64());
     return NXL_OK;
 }
 
@@ -166,10 +178,12 @@ static enum nxl_code trust_build(struct nxl_node *node, struct nxl_err *err)
         return NXL_OK;
     if (nxl_settings_text(node->settings, "link.cert")[0] == '\0')
         return nxl_err_set(err, NXL_CONFIG, 0,
-                           "link.cert, link.key and link.ca are not set; deploy/certs.sh makes a set for trying, link.insecure=true does without");
-    return nxl_trust_open(nxl_settings_text(node->settings, "link.cert"), nxl_settings_text(node->settings, "link.key"),
-                          nxl_settings_text(node->settings, "link.ca"), nxl_settings_text(node->settings, "agent.cluster"), node->name,
-                          &node->trust, err);
+                           "link.cert, link.key and link.ca are not set; deploy/certs.sh makes a "
+                           "set for trying, link.insecure=true does without");
+    return nxl_trust_open(
+        nxl_settings_text(node->settings, "link.cert"),
+        nxl_settings_text(node->settings, "link.key"), nxl_settings_text(node->settings, "link.ca"),
+        nxl_settings_text(node->settings, "agent.cluster"), node->name, &node->trust, err);
 }
 
 static uint32_t addresses_collect(struct nxl_node *node)
@@ -182,9 +196,12 @@ static uint32_t addresses_collect(struct nxl_node *node)
 
         if ((nxl_instance_caps(instance)->flags & NXL_CAP_REMOTE) == 0)
             continue;
-        (void)nxl_copy_text(node->addresses[count].name, sizeof(node->addresses[count].name), nxl_instance_name(instance));
+        (void)nxl_copy_text(node->addresses[count].name, sizeof(node->addresses[count].name),
+                            nxl_instance_name(instance));
         if (nxl_instance_address(instance, &node->addresses[count].address, &err) != NXL_OK)
-            nxl_warn("node", "event=\"backend has no address, others cannot reach it\" backend=%s why=%s", nxl_instance_name(instance), nxl_quote(err.text));
+            nxl_warn("node",
+                     "event=\"backend has no address, others cannot reach it\" backend=%s why=%s",
+                     nxl_instance_name(instance), nxl_quote(err.text));
         count++;
     }
     return count;
@@ -194,13 +211,27 @@ static enum nxl_code cluster_build(struct nxl_node *node, struct nxl_err *err)
 {
     const char *cluster = nxl_settings_text(node->settings, "agent.cluster");
     struct nxl_links_options links = {
-        .loop = node->loop, .metrics = node->metrics, .settings = node->settings, .cluster = cluster, .node = node->name,
-        .agent = node->agent, .backends = node->addresses, .backend_count = addresses_collect(node), .ops = &nxl_xfer_links_ops,
+        .loop = node->loop,
+        .metrics = node->metrics,
+        .settings = node->settings,
+        .cluster = cluster,
+        .node = node->name,
+        .agent = node->agent,
+        .backends = node->addresses,
+        .backend_count = addresses_collect(node),
+        .ops = &nxl_xfer_links_ops,
         .arg = node->xfer,
     };
     struct nxl_directory_options directory = {
-        .loop = node->loop, .metrics = node->metrics, .settings = node->settings, .trust = node->trust, .cluster = cluster,
-        .node = node->name, .agent = node->agent, .ops = &nxl_xfer_directory_ops, .arg = node->xfer,
+        .loop = node->loop,
+        .metrics = node->metrics,
+        .settings = node->settings,
+        .trust = node->trust,
+        .cluster = cluster,
+        .node = node->name,
+        .agent = node->agent,
+        .ops = &nxl_xfer_directory_ops,
+        .arg = node->xfer,
     };
     enum nxl_code code = nxl_links_open(&links, &node->links, err);
 
@@ -229,14 +260,27 @@ static void on_fenced(void *arg)
 static enum nxl_code front_build(struct nxl_node *node, struct nxl_err *err)
 {
     struct nxl_front_options front = {
-        .loop = node->loop, .metrics = node->metrics, .settings = node->settings, .xfer = node->xfer, .node = node->name,
-        .agent = node->agent, .backends = node->backends, .wake = node_wake, .arg = node,
+        .loop = node->loop,
+        .metrics = node->metrics,
+        .settings = node->settings,
+        .xfer = node->xfer,
+        .node = node->name,
+        .agent = node->agent,
+        .backends = node->backends,
+        .wake = node_wake,
+        .arg = node,
     };
     struct nxl_status_options status = {
-        .loop = node->loop, .metrics = node->metrics, .settings = node->settings, .sources = node->sources, .source_count = 4,
-        .ready = node_ready, .ready_arg = node,
+        .loop = node->loop,
+        .metrics = node->metrics,
+        .settings = node->settings,
+        .sources = node->sources,
+        .source_count = 4,
+        .ready = node_ready,
+        .ready_arg = node,
     };
-    static const char *const paths[] = {"/v1/peers", "/v1/regions", "/v1/transfers", "/v1/backends"};
+    static const char *const paths[] = {"/v1/peers", "/v1/regions", "/v1/transfers",
+                                        "/v1/backends"};
     enum nxl_code code;
 
     for (unsigned i = 0; i < 4; i++)
@@ -246,7 +290,8 @@ static enum nxl_code front_build(struct nxl_node *node, struct nxl_err *err)
         code = nxl_front_open(&front, &node->front, err);
     if (code != NXL_OK)
         return code;
-    node->poller = nxl_poller_open(node->loop, node_poll, node_on_idle, node, (uint64_t)nxl_settings_number(node->settings, "agent.spin"));
+    node->poller = nxl_poller_open(node->loop, node_poll, node_on_idle, node,
+                                   (uint64_t)nxl_settings_number(node->settings, "agent.spin"));
     node->signals[0] = nxl_signal_open(node->loop, SIGTERM, on_signal, node);
     node->signals[1] = nxl_signal_open(node->loop, SIGINT, on_signal, node);
     nxl_xfer_on_fenced(node->xfer, on_fenced, node);
@@ -257,13 +302,15 @@ static void labels_set(struct nxl_node *node)
 {
     char labels[400], host[260];
 
-    snprintf(labels, sizeof(labels), "hostname=\"%s\",agent_name=\"nixlet\"", nxl_metric_label(host, sizeof(host), node->name));
+    snprintf(labels, sizeof(labels), "hostname=\"%s\",agent_name=\"nixlet\"",
+             nxl_metric_label(host, sizeof(host), node->name));
     nxl_metrics_labels(node->metrics, labels);
 }
 
 static enum nxl_code node_build(struct nxl_node *node, struct nxl_err *err)
 {
-    struct nxl_xfer_options xfer = {.settings = node->settings, .cluster = nxl_settings_text(node->settings, "agent.cluster")};
+    struct nxl_xfer_options xfer = {.settings = node->settings,
+                                    .cluster = nxl_settings_text(node->settings, "agent.cluster")};
     enum nxl_code code = identity_make(node, err);
 
     if (code != NXL_OK)
@@ -291,7 +338,8 @@ static enum nxl_code node_build(struct nxl_node *node, struct nxl_err *err)
     return front_build(node, err);
 }
 
-enum nxl_code nxl_node_open(const struct nxl_settings *settings, struct nxl_node **ret, struct nxl_err *err)
+enum nxl_code nxl_node_open(const struct nxl_settings *settings, struct nxl_node **ret,
+                            struct nxl_err *err)
 {
     struct nxl_node *node = nxl_new0(sizeof(*node));
     enum nxl_code code;
@@ -302,9 +350,10 @@ enum nxl_code nxl_node_open(const struct nxl_settings *settings, struct nxl_node
         nxl_node_close(node);
         return code;
     }
-    nxl_info("node", "event=ready node=%s agent=%s backends=\"%s\" socket=%s link=%s http=%s", nxl_quote(node->name),
-             nxl_quote(node->agent), node->backends, nxl_quote(nxl_settings_text(settings, "socket.path")),
-             nxl_links_address(node->links), nxl_status_address(node->status));
+    nxl_info("node", "event=ready node=%s agent=%s backends=\"%s\" socket=%s link=%s http=%s",
+             nxl_quote(node->name), nxl_quote(node->agent), node->backends,
+             nxl_quote(nxl_settings_text(settings, "socket.path")), nxl_links_address(node->links),
+             nxl_status_address(node->status));
     *ret = node;
     return NXL_OK;
 }

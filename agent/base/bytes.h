@@ -17,9 +17,10 @@ void nxl_bytes_put_u8(struct nxl_bytes *bytes, uint8_t value);
 void nxl_bytes_put_u16(struct nxl_bytes *bytes, uint16_t value);
 void nxl_bytes_put_u32(struct nxl_bytes *bytes, uint32_t value);
 void nxl_bytes_put_u64(struct nxl_bytes *bytes, uint64_t value);
-void nxl_bytes_put_text(struct nxl_bytes *bytes, const char *text); /* u16 length + bytes */
+void nxl_bytes_put_text(struct nxl_bytes *bytes, const char *text);     /* u16 length + bytes */
 void nxl_bytes_put_view(struct nxl_bytes *bytes, struct nxl_view view); /* u32 length + bytes */
-void nxl_bytes_printf(struct nxl_bytes *bytes, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void nxl_bytes_printf(struct nxl_bytes *bytes, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 void nxl_bytes_drop(struct nxl_bytes *bytes, size_t size); /* from the front */
 
 struct nxl_reader {

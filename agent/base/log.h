@@ -10,7 +10,8 @@ enum nxl_log_level { NXL_LOG_ERROR = 0, NXL_LOG_WARN, NXL_LOG_INFO, NXL_LOG_DEBU
 extern enum nxl_log_level nxl_log_limit; /* lines above it are dropped */
 void nxl_log_setup(const char *program, enum nxl_log_level limit, int fd);
 int nxl_log_level_of(const char *word); /* -1 if unknown */
-void nxl_log_write(enum nxl_log_level level, const char *subject, const char *fmt, ...) NXL_PRINTF(3, 4);
+void nxl_log_write(enum nxl_log_level level, const char *subject, const char *fmt, ...)
+    NXL_PRINTF(3, 4);
 /* Quotes and escapes text into a thread-local ring of buffers (8 deep, 512 bytes each). */
 const char *nxl_quote(const char *text);
 

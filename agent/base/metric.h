@@ -15,13 +15,14 @@ struct nxl_metrics *nxl_metrics_new(void);
 void nxl_metrics_free(struct nxl_metrics *metrics);
 /* Common labels of every series, e.g. `hostname="a",agent_name="b"`. */
 void nxl_metrics_labels(struct nxl_metrics *metrics, const char *labels);
-/* Finds or makes a series. help is one line with unit; labels is `k="v",...` or "". Lent until free.
- * Asserts that one name has one type and help. Counter names end in _total. */
-struct nxl_metric *nxl_metric_open(struct nxl_metrics *metrics, enum nxl_metric_type type, const char *name,
-                                   const char *help, const char *labels);
+/* Finds or makes a series. help is one line with unit; labels is `k="v",...` or "". Lent until
+ * free. Asserts that one name has one type and help. Counter names end in _total. */
+struct nxl_metric *nxl_metric_open(struct nxl_metrics *metrics, enum nxl_metric_type type,
+                                   const char *name, const char *help, const char *labels);
 /* Histogram with its own upper bounds (ascending, count <= 32); value unit as in help. */
-struct nxl_metric *nxl_metric_histogram(struct nxl_metrics *metrics, const char *name, const char *help,
-                                        const char *labels, const uint64_t *bounds, uint32_t count);
+struct nxl_metric *nxl_metric_histogram(struct nxl_metrics *metrics, const char *name,
+                                        const char *help, const char *labels,
+                                        const uint64_t *bounds, uint32_t count);
 void nxl_metric_add(struct nxl_metric *metric, uint64_t value);
 void nxl_metric_set(struct nxl_metric *metric, int64_t value);
 void nxl_metric_move(struct nxl_metric *metric, int64_t delta); /* gauge up or down */

@@ -31,7 +31,8 @@ static void job_done(uv_work_t *request, int status)
     free(job);
 }
 
-void nxl_work_start(struct nxl_loop *loop, void (*work)(void *arg), void (*done)(void *arg), void *arg)
+void nxl_work_start(struct nxl_loop *loop, void (*work)(void *arg), void (*done)(void *arg),
+                    void *arg)
 {
     struct job *job = nxl_new0(sizeof(*job));
     int error;

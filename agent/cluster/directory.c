@@ -1,5 +1,5 @@
-/* directory.c - opens, closes and ties the directory's rooms together: connections, heartbeat, states.
- * Called by the agent's node and by xfer. Loop thread. */
+/* directory.c - opens, closes and ties the directory's rooms together: connections, heartbeat,
+ * states. Called by the agent's node and by xfer. Loop thread. */
 #include "cluster/directory_room.h"
 
 #include "base/assert.h"
@@ -23,14 +23,21 @@ static const struct nxl_option store_options[] = {
     {"url", NXL_OPTION_TEXT, "none", 0, 0, NULL,
      "where Redis is: none, redis://host:port[/db], unix:///path[?db=n], rediss://host:port[/db]"},
     {"user", NXL_OPTION_TEXT, "", 0, 0, NULL, "ACL user; empty: the default user"},
-    {"password_file", NXL_OPTION_TEXT, "", 0, 0, NULL, "file that holds the password; read again at every connect"},
-    {"ca_file", NXL_OPTION_TEXT, "", 0, 0, NULL, "rediss: PEM file of the authority; empty: the system's"},
-    {"heartbeat", NXL_OPTION_DURATION, "1s", 10 * MIN_MS, HOUR, NULL, "how often this agent renews its lease"},
+    {"password_file", NXL_OPTION_TEXT, "", 0, 0, NULL,
+     "file that holds the password; read again at every connect"},
+    {"ca_file", NXL_OPTION_TEXT, "", 0, 0, NULL,
+     "rediss: PEM file of the authority; empty: the system's"},
+    {"heartbeat", NXL_OPTION_DURATION, "1s", 10 * MIN_MS, HOUR, NULL,
+     "how often this agent renews its lease"},
     {"lease", NXL_OPTION_DURATION, "5s", 30 * MIN_MS, HOUR, NULL,
      "how long the store keeps what is not renewed; at least three heartbeats"},
-    {"command_timeout", NXL_OPTION_DURATION, "1s", 10 * MIN_MS, HOUR, NULL, "how long one command may take"},
-    {"backoff_max", NXL_OPTION_DURATION, "1s", 10 * MIN_MS, HOUR, NULL, "the longest pause between two dials; with one heartbeat, the directory is whole one heartbeat after the store is back"},
-    {"stream_max", NXL_OPTION_INT, "10000", 16, 10000000, NULL, "entries that the streams keep, about"},
+    {"command_timeout", NXL_OPTION_DURATION, "1s", 10 * MIN_MS, HOUR, NULL,
+     "how long one command may take"},
+    {"backoff_max", NXL_OPTION_DURATION, "1s", 10 * MIN_MS, HOUR, NULL,
+     "the longest pause between two dials; with one heartbeat, the directory is whole one "
+     "heartbeat after the store is back"},
+    {"stream_max", NXL_OPTION_INT, "10000", 16, 10000000, NULL,
+     "entries that the streams keep, about"},
     {"wait_poll", NXL_OPTION_DURATION, "250ms", 5 * MIN_MS, HOUR, NULL,
      "how often a waiting look-up asks again by itself"},
     {0},
@@ -41,14 +48,16 @@ void nxl_directory_declare(struct nxl_settings *settings)
     nxl_settings_declare(settings, "store", store_options);
 }
 
-void directory_key(const struct nxl_directory *directory, char *to, const char *kind, const char *rest)
+void directory_key(const struct nxl_directory *directory, char *to, const char *kind,
+                   const char *rest)
 {
     int size = snprintf(to, DIRECTORY_KEY_MAX, "%s%s%s", directory->prefix, kind, rest);
 
     NXL_ASSERT(size > 0 && size < DIRECTORY_KEY_MAX);
 }
 
-void directory_name_key(const struct nxl_directory *directory, char *to, const char *ns, const char *name)
+void directory_name_key(const struct nxl_directory *directory, char *to, const char *ns,
+                        const char *name)
 {
     int size = snprintf(to, DIRECTORY_KEY_MAX, "%sname:%s/%s", directory->prefix, ns, name);
 
@@ -57,12 +66,14 @@ void directory_name_key(const struct nxl_directory *directory, char *to, const c
 
 int directory_reply_text(const struct redisReply *reply, const char *text)
 {
-    return reply->type == REDIS_REPLY_STRING && reply->len == strlen(text) && memcmp(reply->str, text, reply->len) == 0;
+    return reply->type == REDIS_REPLY_STRING && reply->len == strlen(text) &&
+           memcmp(reply->str, text, reply->len) == 0;
 }
 
 int directory_reply_copy(const struct redisReply *reply, char *to, size_t room)
 {
-    if (reply->type != REDIS_REPLY_STRING || reply->len >= room || memchr(reply->str, '\0', reply->len) != NULL)
+    if (reply->type != REDIS_REPLY_STRING || reply->len >= room ||
+        memchr(reply->str, '\0', reply->len) != NULL)
         return -1;
     memcpy(to, reply->str, reply->len);
     to[reply->len] = '\0';
@@ -70,7 +81,8 @@ int directory_reply_copy(const struct redisReply *reply, char *to, size_t room)
 }
 
 /* The server refused a command: an ACL that is too narrow, no memory, foreign data in our keys. */
-void directory_complain(struct nxl_directory *directory, const char *doing, const struct nxl_err *err)
+void directory_complain(struct nxl_directory *directory, const char *doing,
+                        const struct nxl_err *err)
 {
     static struct nxl_log_gate gate;
 
@@ -221,58 +233,70 @@ static const struct nxl_redis_ops follow_ops = {on_follow_up, on_follow_down};
 /* ---- open ---- */
 
 /* Both become part of keys and of a MATCH pattern. */
-static enum nxl_code check_name(const char *what, const char *text, size_t room, struct nxl_err *err)
+static enum nxl_code check_name(const char *what, const char *text, size_t room,
+                                struct nxl_err *err)
 {
     if (nxl_identity_is_label(text, room - 1))
         return NXL_OK;
     return nxl_err_set(err, NXL_CONFIG, 0,
-                       "directory: the %s '%.80s' must have 1 to %zu bytes and hold only letters, digits, '.', '_' and '-'",
+                       "directory: the %s '%.80s' must have 1 to %zu bytes and hold only letters, "
+                       "digits, '.', '_' and '-'",
                        what, text, room - 1);
 }
 
 static void open_metrics(struct nxl_directory *directory, struct nxl_metrics *metrics)
 {
-    directory->metric.up = nxl_metric_open(metrics, NXL_METRIC_GAUGE, "nixlet_store_up",
-                                           "1 while the store's primary answers our heartbeats", "");
-    directory->metric.beats = nxl_metric_open(metrics, NXL_METRIC_COUNTER, "nixlet_store_heartbeats_total",
-                                              "heartbeats that the store answered", "");
-    directory->metric.missed = nxl_metric_open(metrics, NXL_METRIC_COUNTER, "nixlet_store_heartbeats_missed_total",
-                                               "heartbeats without an answer or without a connection", "");
-    directory->metric.round_trip = nxl_metric_open(metrics, NXL_METRIC_HISTOGRAM, "nixlet_store_round_trip_us",
-                                                   "time from a heartbeat to its answer in microseconds", "");
-    directory->metric.records = nxl_metric_open(metrics, NXL_METRIC_GAUGE, "nixlet_store_records",
-                                                "records of this agent that it keeps in the store", "");
+    directory->metric.up =
+        nxl_metric_open(metrics, NXL_METRIC_GAUGE, "nixlet_store_up",
+                        "1 while the store's primary answers our heartbeats", "");
+    directory->metric.beats =
+        nxl_metric_open(metrics, NXL_METRIC_COUNTER, "nixlet_store_heartbeats_total",
+                        "heartbeats that the store answered", "");
+    directory->metric.missed =
+        nxl_metric_open(metrics, NXL_METRIC_COUNTER, "nixlet_store_heartbeats_missed_total",
+                        "heartbeats without an answer or without a connection", "");
+    directory->metric.round_trip =
+        nxl_metric_open(metrics, NXL_METRIC_HISTOGRAM, "nixlet_store_round_trip_us",
+                        "time from a heartbeat to its answer in microseconds", "");
+    directory->metric.records =
+        nxl_metric_open(metrics, NXL_METRIC_GAUGE, "nixlet_store_records",
+                        "records of this agent that it keeps in the store", "");
     directory->metric.lookups = nxl_metric_open(metrics, NXL_METRIC_GAUGE, "nixlet_store_lookups",
                                                 "look-ups by name that wait now", "");
-    directory->metric.refused = nxl_metric_open(metrics, NXL_METRIC_COUNTER, "nixlet_store_facts_refused_total",
-                                                "life facts not believed: malformed, unsigned, or by another node", "");
-    directory->metric.facts = nxl_metric_open(metrics, NXL_METRIC_COUNTER, "nixlet_store_facts_total",
-                                              "life facts believed", "");
-    directory->metric.lapsed = nxl_metric_open(metrics, NXL_METRIC_COUNTER, "nixlet_store_nodes_lapsed_total",
-                                               "other nodes whose key was gone at a reconcile; nobody is judged by it", "");
-    directory->metric.wiped = nxl_metric_open(metrics, NXL_METRIC_COUNTER, "nixlet_store_wiped_total",
-                                              "changes of the store's epoch", "");
+    directory->metric.refused =
+        nxl_metric_open(metrics, NXL_METRIC_COUNTER, "nixlet_store_facts_refused_total",
+                        "life facts not believed: malformed, unsigned, or by another node", "");
+    directory->metric.facts = nxl_metric_open(
+        metrics, NXL_METRIC_COUNTER, "nixlet_store_facts_total", "life facts believed", "");
+    directory->metric.lapsed = nxl_metric_open(
+        metrics, NXL_METRIC_COUNTER, "nixlet_store_nodes_lapsed_total",
+        "other nodes whose key was gone at a reconcile; nobody is judged by it", "");
+    directory->metric.wiped =
+        nxl_metric_open(metrics, NXL_METRIC_COUNTER, "nixlet_store_wiped_total",
+                        "changes of the store's epoch", "");
 }
 
-static enum nxl_code read_settings(struct nxl_directory *directory, const struct nxl_settings *settings,
-                                   struct nxl_err *err)
+static enum nxl_code read_settings(struct nxl_directory *directory,
+                                   const struct nxl_settings *settings, struct nxl_err *err)
 {
     directory->heartbeat_ns = (uint64_t)nxl_settings_number(settings, "store.heartbeat");
     directory->lease_ns = (uint64_t)nxl_settings_number(settings, "store.lease");
     directory->wait_poll_ns = (uint64_t)nxl_settings_number(settings, "store.wait_poll");
-    directory->command_timeout_ns = (uint64_t)nxl_settings_number(settings, "store.command_timeout");
+    directory->command_timeout_ns =
+        (uint64_t)nxl_settings_number(settings, "store.command_timeout");
     directory->stream_max = (uint64_t)nxl_settings_number(settings, "store.stream_max");
     if (directory->lease_ns < 3 * directory->heartbeat_ns)
-        return nxl_err_set(err, NXL_CONFIG, 0,
-                           "store.lease is %llu ms but must be at least three times store.heartbeat (%llu ms): "
-                           "two lost heartbeats must not end a lease",
-                           (unsigned long long)(directory->lease_ns / NXL_MS),
-                           (unsigned long long)(directory->heartbeat_ns / NXL_MS));
+        return nxl_err_set(
+            err, NXL_CONFIG, 0,
+            "store.lease is %llu ms but must be at least three times store.heartbeat (%llu ms): "
+            "two lost heartbeats must not end a lease",
+            (unsigned long long)(directory->lease_ns / NXL_MS),
+            (unsigned long long)(directory->heartbeat_ns / NXL_MS));
     return NXL_OK;
 }
 
-static enum nxl_code copy_identity(struct nxl_directory *directory, const struct nxl_directory_options *options,
-                                   struct nxl_err *err)
+static enum nxl_code copy_identity(struct nxl_directory *directory,
+                                   const struct nxl_directory_options *options, struct nxl_err *err)
 {
     enum nxl_code code = check_name("cluster", options->cluster, sizeof(directory->cluster), err);
 
@@ -282,10 +306,12 @@ static enum nxl_code copy_identity(struct nxl_directory *directory, const struct
         return code;
     if (nxl_copy_text(directory->agent, sizeof(directory->agent), options->agent) != 0 ||
         nxl_copy_text(directory->address, sizeof(directory->address), options->address) != 0)
-        return nxl_err_set(err, NXL_CONFIG, 0, "directory: the agent's incarnation or address is too long");
+        return nxl_err_set(err, NXL_CONFIG, 0,
+                           "directory: the agent's incarnation or address is too long");
     (void)nxl_copy_text(directory->cluster, sizeof(directory->cluster), options->cluster);
     (void)nxl_copy_text(directory->node, sizeof(directory->node), options->node);
-    (void)snprintf(directory->prefix, sizeof(directory->prefix), "nixlet:{%s}:", directory->cluster);
+    (void)snprintf(directory->prefix, sizeof(directory->prefix),
+                   "nixlet:{%s}:", directory->cluster);
     directory_key(directory, directory->node_key, "node:", directory->node);
     directory_key(directory, directory->peers_key, "peers:", directory->node);
     directory_key(directory, directory->epoch_key, "epoch", "");
@@ -294,8 +320,8 @@ static enum nxl_code copy_identity(struct nxl_directory *directory, const struct
     return NXL_OK;
 }
 
-static enum nxl_code open_connections(struct nxl_directory *directory, const struct nxl_settings *settings,
-                                      struct nxl_err *err)
+static enum nxl_code open_connections(struct nxl_directory *directory,
+                                      const struct nxl_settings *settings, struct nxl_err *err)
 {
     struct nxl_redis_options redis = {.loop = directory->loop, .arg = directory};
     struct nxl_heartbeat_options heartbeat;
@@ -322,10 +348,17 @@ static enum nxl_code open_connections(struct nxl_directory *directory, const str
     code = nxl_redis_open(&redis, &directory->follow, err);
     if (code != NXL_OK)
         return code;
-    heartbeat = (struct nxl_heartbeat_options){.loop = directory->loop, .redis = directory->redis,
-        .node_key = directory->node_key, .peers_key = directory->peers_key, .epoch_key = directory->epoch_key,
-        .agent = directory->agent, .address = directory->address, .interval_ns = directory->heartbeat_ns,
-        .lease_ns = directory->lease_ns, .ops = &heartbeat_ops, .arg = directory};
+    heartbeat = (struct nxl_heartbeat_options){.loop = directory->loop,
+                                               .redis = directory->redis,
+                                               .node_key = directory->node_key,
+                                               .peers_key = directory->peers_key,
+                                               .epoch_key = directory->epoch_key,
+                                               .agent = directory->agent,
+                                               .address = directory->address,
+                                               .interval_ns = directory->heartbeat_ns,
+                                               .lease_ns = directory->lease_ns,
+                                               .ops = &heartbeat_ops,
+                                               .arg = directory};
     directory->heartbeat = nxl_heartbeat_open(&heartbeat);
     directory->lookup_timer = nxl_timer_open(directory->loop, directory_on_lookup_timer, directory);
     directory->tail.retry = nxl_timer_open(directory->loop, directory_on_follow_retry, directory);
@@ -338,8 +371,8 @@ static void directory_closep(struct nxl_directory **directory)
     nxl_directory_close(*directory);
 }
 
-enum nxl_code nxl_directory_open(const struct nxl_directory_options *options, struct nxl_directory **ret,
-                                 struct nxl_err *err)
+enum nxl_code nxl_directory_open(const struct nxl_directory_options *options,
+                                 struct nxl_directory **ret, struct nxl_err *err)
 {
     NXL_CLEANUP(directory_closep) struct nxl_directory *directory = nxl_new0(sizeof(*directory));
     enum nxl_code code;
@@ -359,10 +392,12 @@ enum nxl_code nxl_directory_open(const struct nxl_directory_options *options, st
     if (code != NXL_OK)
         return code;
     if (directory->enabled)
-        nxl_info("store", "event=open url=%s cluster=%s node=%s heartbeat_ms=%llu lease_ms=%llu signed_facts=%d",
-                 nxl_quote(directory->url_text), directory->cluster, directory->node,
-                 (unsigned long long)(directory->heartbeat_ns / NXL_MS),
-                 (unsigned long long)(directory->lease_ns / NXL_MS), directory->trust != NULL);
+        nxl_info(
+            "store",
+            "event=open url=%s cluster=%s node=%s heartbeat_ms=%llu lease_ms=%llu signed_facts=%d",
+            nxl_quote(directory->url_text), directory->cluster, directory->node,
+            (unsigned long long)(directory->heartbeat_ns / NXL_MS),
+            (unsigned long long)(directory->lease_ns / NXL_MS), directory->trust != NULL);
     *ret = NXL_TAKE(directory);
     return NXL_OK;
 }
@@ -386,8 +421,8 @@ void nxl_directory_close(struct nxl_directory *directory)
 
 void nxl_directory_status(const struct nxl_directory *directory, struct nxl_directory_status *ret)
 {
-    struct nxl_directory_status status = {.enabled = directory->enabled, .up = directory->up,
-                                          .published = directory->record_count};
+    struct nxl_directory_status status = {
+        .enabled = directory->enabled, .up = directory->up, .published = directory->record_count};
 
     (void)nxl_copy_text(status.url, sizeof(status.url), directory->url_text);
     (void)nxl_copy_text(status.epoch, sizeof(status.epoch), directory->epoch);

@@ -1,10 +1,11 @@
-/* directory_facts.c - facts about life and death: ours into the `dead` stream, others' out of it. Loop
- * thread.
+/* directory_facts.c - facts about life and death: ours into the `dead` stream, others' out of it.
+ * Loop thread.
  *
- * A fact is a text and, beside it, a signature with the signer's certificate. It is believed only if
- * the signature holds, the text names our cluster, and the signer is the node where the incarnation lives: its
- * certificate's node is the first component of the prefix. A fact is permanent and may be said again at any
- * time, so an old one played back changes nothing. Without certificates (insecure) the text alone counts. */
+ * A fact is a text and, beside it, a signature with the signer's certificate. It is believed only
+ * if the signature holds, the text names our cluster, and the signer is the node where the
+ * incarnation lives: its certificate's node is the first component of the prefix. A fact is
+ * permanent and may be said again at any time, so an old one played back changes nothing. Without
+ * certificates (insecure) the text alone counts. */
 #include "cluster/directory_room.h"
 
 #include "base/clock.h"
@@ -25,21 +26,27 @@ static const char *const life_words[] = {
 
 void directory_fact_encode(const struct directory_fact_text *fact, struct nxl_bytes *to)
 {
-    nxl_bytes_printf(to, "nixlet-fact 1\ncluster %s\nprefix %s\nlife %s\nwitness %s\nreason %s\n", fact->cluster,
-                     fact->prefix, life_words[fact->life], fact->witness, fact->reason);
+    nxl_bytes_printf(to, "nixlet-fact 1\ncluster %s\nprefix %s\nlife %s\nwitness %s\nreason %s\n",
+                     fact->cluster, fact->prefix, life_words[fact->life], fact->witness,
+                     fact->reason);
 }
 
 /* Takes "key value\n" from the front of *rest. */
-static enum nxl_code take_line(struct nxl_view *rest, const char *key, char *to, size_t room, struct nxl_err *err)
+static enum nxl_code take_line(struct nxl_view *rest, const char *key, char *to, size_t room,
+                               struct nxl_err *err)
 {
     const char *text = rest->data, *end = rest->size > 0 ? memchr(text, '\n', rest->size) : NULL;
     size_t key_size = strlen(key), size;
 
-    if (end == NULL || (size_t)(end - text) < key_size + 1 || memcmp(text, key, key_size) != 0 || text[key_size] != ' ')
-        return nxl_err_set(err, NXL_MISMATCH, 0, "fact: the line '%s' is missing or not in its place", key);
+    if (end == NULL || (size_t)(end - text) < key_size + 1 || memcmp(text, key, key_size) != 0 ||
+        text[key_size] != ' ')
+        return nxl_err_set(err, NXL_MISMATCH, 0,
+                           "fact: the line '%s' is missing or not in its place", key);
     size = (size_t)(end - text) - key_size - 1;
     if (size >= room)
-        return nxl_err_set(err, NXL_MISMATCH, 0, "fact: '%s' has %zu bytes; at most %zu are allowed", key, size, room - 1);
+        return nxl_err_set(err, NXL_MISMATCH, 0,
+                           "fact: '%s' has %zu bytes; at most %zu are allowed", key, size,
+                           room - 1);
     for (const char *c = text + key_size + 1; c < end; c++)
         if ((unsigned char)*c < 0x20 || (unsigned char)*c == 0x7f)
             return nxl_err_set(err, NXL_MISMATCH, 0, "fact: '%s' holds a control character", key);
@@ -50,17 +57,20 @@ static enum nxl_code take_line(struct nxl_view *rest, const char *key, char *to,
     return NXL_OK;
 }
 
-enum nxl_code directory_fact_decode(struct nxl_view text, struct directory_fact_text *ret, struct nxl_err *err)
+enum nxl_code directory_fact_decode(struct nxl_view text, struct directory_fact_text *ret,
+                                    struct nxl_err *err)
 {
     struct directory_fact_text fact = {0};
     char version[16], life[16];
     enum nxl_code code;
 
     if (text.size > DIRECTORY_FACT_MAX)
-        return nxl_err_set(err, NXL_MISMATCH, 0, "fact: %zu bytes; at most %u are allowed", text.size, DIRECTORY_FACT_MAX);
+        return nxl_err_set(err, NXL_MISMATCH, 0, "fact: %zu bytes; at most %u are allowed",
+                           text.size, DIRECTORY_FACT_MAX);
     code = take_line(&text, "nixlet-fact", version, sizeof(version), err);
     if (code == NXL_OK && strcmp(version, "1") != 0)
-        code = nxl_err_set(err, NXL_MISMATCH, 0, "fact: version '%s'; this agent knows version 1", version);
+        code = nxl_err_set(err, NXL_MISMATCH, 0, "fact: version '%s'; this agent knows version 1",
+                           version);
     if (code == NXL_OK)
         code = take_line(&text, "cluster", fact.cluster, sizeof(fact.cluster), err);
     if (code == NXL_OK)
@@ -76,42 +86,49 @@ enum nxl_code directory_fact_decode(struct nxl_view text, struct directory_fact_
     if (text.size != 0)
         return nxl_err_set(err, NXL_MISMATCH, 0, "fact: %zu bytes follow after its end", text.size);
     if (!nxl_identity_is_incarnation(fact.prefix))
-        return nxl_err_set(err, NXL_MISMATCH, 0, "fact: prefix '%s' is no incarnation or part of one", fact.prefix);
+        return nxl_err_set(err, NXL_MISMATCH, 0,
+                           "fact: prefix '%s' is no incarnation or part of one", fact.prefix);
     if (strcmp(life, life_words[NXL_LIFE_DEAD]) == 0)
         fact.life = NXL_LIFE_DEAD;
     else if (strcmp(life, life_words[NXL_LIFE_DRAINING]) == 0)
         fact.life = NXL_LIFE_DRAINING;
     else
-        return nxl_err_set(err, NXL_MISMATCH, 0, "fact: life '%s' is neither draining nor dead", life);
+        return nxl_err_set(err, NXL_MISMATCH, 0, "fact: life '%s' is neither draining nor dead",
+                           life);
     *ret = fact;
     return NXL_OK;
 }
 
 /* ---- hearing ---- */
 
-static enum nxl_code check_signer(struct nxl_directory *directory, const struct directory_fact_text *fact,
-                                  struct nxl_view text, struct nxl_view signature, struct nxl_err *err)
+static enum nxl_code check_signer(struct nxl_directory *directory,
+                                  const struct directory_fact_text *fact, struct nxl_view text,
+                                  struct nxl_view signature, struct nxl_err *err)
 {
     char node[NXL_NODE_MAX + 1];
     size_t first = strcspn(fact->prefix, "/");
     enum nxl_code code;
 
     if (strcmp(fact->cluster, directory->cluster) != 0)
-        return nxl_err_set(err, NXL_NOT_ALLOWED, 0, "fact: it is about cluster '%s'", fact->cluster);
+        return nxl_err_set(err, NXL_NOT_ALLOWED, 0, "fact: it is about cluster '%s'",
+                           fact->cluster);
     if (directory->trust == NULL)
         return NXL_OK;
     if (signature.size == 0 || signature.size > DIRECTORY_SIGNATURE_MAX)
-        return nxl_err_set(err, NXL_NOT_ALLOWED, 0, "fact: not signed, or the signature is too long");
+        return nxl_err_set(err, NXL_NOT_ALLOWED, 0,
+                           "fact: not signed, or the signature is too long");
     code = nxl_trust_verify(directory->trust, text, signature, node, sizeof(node), err);
     if (code != NXL_OK)
         return nxl_err_wrap(err, code, "fact");
     if (strlen(node) != first || memcmp(node, fact->prefix, first) != 0)
-        return nxl_err_set(err, NXL_NOT_ALLOWED, 0, "fact: node '%s' speaks about '%s', which does not live there", node,
+        return nxl_err_set(err, NXL_NOT_ALLOWED, 0,
+                           "fact: node '%s' speaks about '%s', which does not live there", node,
                            fact->prefix);
     return NXL_OK;
 }
 
-void directory_hear_fact(struct nxl_directory *directory, struct nxl_view text, struct nxl_view signature)
+void directory_hear_fact(struct nxl_directory *directory, struct nxl_view text,
+                         struct nxl_view signature)
 {
     static struct nxl_log_gate gate;
     struct directory_fact_text fact;
@@ -167,14 +184,16 @@ void directory_free_facts(struct nxl_directory *directory)
         free(fact_take(directory));
 }
 
-static void on_told(void *arg, enum nxl_code code, const struct redisReply *reply, const struct nxl_err *err)
+static void on_told(void *arg, enum nxl_code code, const struct redisReply *reply,
+                    const struct nxl_err *err)
 {
     struct fact_call *call = arg;
     struct nxl_directory *directory = call->directory;
 
     (void)reply;
     directory_enter(directory);
-    /* Without an answer it may be told twice, which is harmless; refused ones are not told again. */
+    /* Without an answer it may be told twice, which is harmless; refused ones are not told again.
+     */
     if (code == NXL_OK || code == NXL_BACKEND || directory->closed)
         free(call->fact);
     else
@@ -199,8 +218,10 @@ static int fact_send(struct nxl_directory *directory, struct directory_fact *fac
     (void)nxl_copy_text(text.reason, sizeof(text.reason), fact->reason);
     directory_fact_encode(&text, &body);
     if (directory->trust != NULL &&
-        nxl_trust_sign(directory->trust, (struct nxl_view){body.data, body.size}, &signature, &err) != NXL_OK) {
-        nxl_error("store", "event=fact_not_signed prefix=%s why=%s", nxl_quote(fact->prefix), nxl_quote(err.text));
+        nxl_trust_sign(directory->trust, (struct nxl_view){body.data, body.size}, &signature,
+                       &err) != NXL_OK) {
+        nxl_error("store", "event=fact_not_signed prefix=%s why=%s", nxl_quote(fact->prefix),
+                  nxl_quote(err.text));
         free(fact);
         return 0;
     }
@@ -213,7 +234,9 @@ static int fact_send(struct nxl_directory *directory, struct directory_fact *fac
     nxl_redis_word(&words, "text");
     nxl_redis_word_view(&words, (struct nxl_view){body.data, body.size});
     nxl_redis_word(&words, "signature");
-    nxl_redis_word_view(&words, (struct nxl_view){signature.size > 0 ? signature.data : (const unsigned char *)"", signature.size});
+    nxl_redis_word_view(
+        &words, (struct nxl_view){signature.size > 0 ? signature.data : (const unsigned char *)"",
+                                  signature.size});
     call = nxl_new0(sizeof(*call));
     call->directory = directory;
     call->fact = fact;
@@ -244,14 +267,16 @@ void directory_send_facts(struct nxl_directory *directory)
     }
 }
 
-void nxl_directory_fact(struct nxl_directory *directory, const char *prefix, enum nxl_life life, const char *reason)
+void nxl_directory_fact(struct nxl_directory *directory, const char *prefix, enum nxl_life life,
+                        const char *reason)
 {
     struct directory_fact *fact;
 
     if (!directory->enabled || directory->fenced || life == NXL_LIFE_LIVE)
         return;
     if (!nxl_identity_is_incarnation(prefix) || strlen(prefix) > NXL_INCARNATION_MAX) {
-        nxl_warn("store", "event=fact_ignored why=\"not an incarnation\" prefix=%s", nxl_quote(prefix));
+        nxl_warn("store", "event=fact_ignored why=\"not an incarnation\" prefix=%s",
+                 nxl_quote(prefix));
         return;
     }
     if (directory->fact_count >= DIRECTORY_FACTS_MAX) {

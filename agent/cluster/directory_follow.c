@@ -1,6 +1,7 @@
 /* directory_follow.c - reads the two streams as they grow, on a connection of its own (the server
- * holds the answer). `changes` wakes look-ups and tells records; `dead` tells facts. Goes on from the last id after a
- * break, so nothing is missed but what was trimmed, which the scan finds. Loop thread. */
+ * holds the answer). `changes` wakes look-ups and tells records; `dead` tells facts. Goes on from
+ * the last id after a break, so nothing is missed but what was trimmed, which the scan finds. Loop
+ * thread. */
 #include "cluster/directory_room.h"
 
 #include "base/clock.h"
@@ -10,10 +11,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define READ_COUNT 64u                /* entries per turn: a flood does not hold the loop */
+#define READ_COUNT 64u /* entries per turn: a flood does not hold the loop */
 #define READ_WAIT_NS (2 * NXL_SEC)
 #define RETRY_NS NXL_SEC
-#define DEAD_LEASES 4u                /* how far back a new agent reads: longer than any record lives */
+#define DEAD_LEASES 4u /* how far back a new agent reads: longer than any record lives */
 
 void directory_follow_from(struct nxl_directory *directory, uint64_t store_us)
 {
@@ -29,7 +30,8 @@ void directory_follow_from(struct nxl_directory *directory, uint64_t store_us)
 static const struct redisReply *entry_field(const struct redisReply *fields, const char *name)
 {
     for (size_t i = 0; i + 1 < fields->elements; i += 2)
-        if (directory_reply_text(fields->element[i], name) && fields->element[i + 1]->type == REDIS_REPLY_STRING)
+        if (directory_reply_text(fields->element[i], name) &&
+            fields->element[i + 1]->type == REDIS_REPLY_STRING)
             return fields->element[i + 1];
     return NULL;
 }
@@ -44,14 +46,17 @@ static int entry_text(const struct redisReply *fields, const char *name, char *t
 /* What others write is a hint; whatever does not fit is passed over. */
 static void hear_change(struct nxl_directory *directory, const struct redisReply *fields)
 {
-    char op[16], ns[NXL_NAMESPACE_MAX + 1], name[NXL_NAME_MAX + 1], incarnation[NXL_INCARNATION_MAX + 1];
+    char op[16], ns[NXL_NAMESPACE_MAX + 1], name[NXL_NAME_MAX + 1],
+        incarnation[NXL_INCARNATION_MAX + 1];
     char node[NXL_NODE_MAX + 1], agent[NXL_INCARNATION_MAX + 1];
     const struct redisReply *record;
 
-    if (entry_text(fields, "op", op, sizeof(op)) != 0 || entry_text(fields, "ns", ns, sizeof(ns)) != 0 ||
+    if (entry_text(fields, "op", op, sizeof(op)) != 0 ||
+        entry_text(fields, "ns", ns, sizeof(ns)) != 0 ||
         entry_text(fields, "name", name, sizeof(name)) != 0 ||
         entry_text(fields, "incarnation", incarnation, sizeof(incarnation)) != 0 ||
-        entry_text(fields, "node", node, sizeof(node)) != 0 || entry_text(fields, "agent", agent, sizeof(agent)) != 0)
+        entry_text(fields, "node", node, sizeof(node)) != 0 ||
+        entry_text(fields, "agent", agent, sizeof(agent)) != 0)
         return;
     if (strcmp(op, "publish") == 0)
         directory_wake_lookups(directory, ns, name);
@@ -68,15 +73,19 @@ static void hear_change(struct nxl_directory *directory, const struct redisReply
 
 static void hear_dead(struct nxl_directory *directory, const struct redisReply *fields)
 {
-    const struct redisReply *text = entry_field(fields, "text"), *signature = entry_field(fields, "signature");
+    const struct redisReply *text = entry_field(fields, "text"),
+                            *signature = entry_field(fields, "signature");
 
-    directory_hear_fact(directory, text != NULL ? (struct nxl_view){text->str, text->len} : (struct nxl_view){"", 0},
+    directory_hear_fact(directory,
+                        text != NULL ? (struct nxl_view){text->str, text->len}
+                                     : (struct nxl_view){"", 0},
                         signature != NULL ? (struct nxl_view){signature->str, signature->len}
                                           : (struct nxl_view){"", 0});
 }
 
 /* [id, [field, value, ...]]; the id is kept even if the entry is nonsense. */
-static void hear_entry(struct nxl_directory *directory, const struct redisReply *entry, char *last_id, int dead)
+static void hear_entry(struct nxl_directory *directory, const struct redisReply *entry,
+                       char *last_id, int dead)
 {
     char id[sizeof(directory->tail.dead_id)];
 
@@ -100,7 +109,8 @@ static void hear_streams(struct nxl_directory *directory, const struct redisRepl
         const struct redisReply *stream = reply->element[i];
         int dead;
 
-        if (stream->type != REDIS_REPLY_ARRAY || stream->elements != 2 || stream->element[1]->type != REDIS_REPLY_ARRAY)
+        if (stream->type != REDIS_REPLY_ARRAY || stream->elements != 2 ||
+            stream->element[1]->type != REDIS_REPLY_ARRAY)
             continue;
         dead = directory_reply_text(stream->element[0], directory->dead_key);
         if (!dead && !directory_reply_text(stream->element[0], directory->changes_key))
@@ -111,7 +121,8 @@ static void hear_streams(struct nxl_directory *directory, const struct redisRepl
     }
 }
 
-static void on_read(void *arg, enum nxl_code code, const struct redisReply *reply, const struct nxl_err *err)
+static void on_read(void *arg, enum nxl_code code, const struct redisReply *reply,
+                    const struct nxl_err *err)
 {
     struct nxl_directory *directory = arg;
 
@@ -132,7 +143,8 @@ void directory_follow(struct nxl_directory *directory)
 {
     struct nxl_redis_words words = {0};
 
-    if (directory->tail.reading || directory->closed || directory->store_us == 0 || !nxl_redis_up(directory->follow))
+    if (directory->tail.reading || directory->closed || directory->store_us == 0 ||
+        !nxl_redis_up(directory->follow))
         return;
     if (directory->tail.dead_id[0] == '\0')
         directory_follow_from(directory, directory->store_us);

@@ -1,10 +1,10 @@
 /* directory_publish.c - our records: kept here until withdrawn, sent when dirty, sent again after a
  * wipe. Called by xfer through directory.h and by every heartbeat. Loop thread.
  *
- * Every write is one small script that first checks that node:<node> is still ours. So a fenced agent
- * changes nothing, no key is ever left without an expiry, and the name index moves only forward: an
- * incarnation claims its name with a stamp (store time, at least one more than the stamp there) and keeps that stamp
- * for its life; a lower stamp never overwrites a higher one. */
+ * Every write is one small script that first checks that node:<node> is still ours. So a fenced
+ * agent changes nothing, no key is ever left without an expiry, and the name index moves only
+ * forward: an incarnation claims its name with a stamp (store time, at least one more than the
+ * stamp there) and keeps that stamp for its life; a lower stamp never overwrites a higher one. */
 #include "cluster/directory_room.h"
 
 #include "base/clock.h"
@@ -19,8 +19,8 @@
 
 #define LEAVE_RECORDS 256u /* withdrawn one by one at the end */
 
-/* KEYS node peers name changes. ARGV agent lease_ms field bytes incarnation node stamp stream_max ns name label
- * name_ms inline. */
+/* KEYS node peers name changes. ARGV agent lease_ms field bytes incarnation node stamp stream_max
+ * ns name label name_ms inline. */
 static const char publish_script[] =
     "if redis.call('HGET',KEYS[1],'agent')~=ARGV[1] then return {'away','0',0} end "
     "local t=redis.call('TIME') local now=t[1]*1000000+t[2] "
@@ -33,28 +33,32 @@ static const char publish_script[] =
     "if old<=stamp then "
     "redis.call('HSET',KEYS[3],'incarnation',ARGV[5],'node',ARGV[6],'agent',ARGV[1],'stamp',text) "
     "redis.call('PEXPIRE',KEYS[3],ARGV[12]) moved=1 end "
-    "local entry={'XADD',KEYS[4],'MAXLEN','~',ARGV[8],'*','op','publish','ns',ARGV[9],'name',ARGV[10],"
+    "local "
+    "entry={'XADD',KEYS[4],'MAXLEN','~',ARGV[8],'*','op','publish','ns',ARGV[9],'name',ARGV[10],"
     "'incarnation',ARGV[5],'label',ARGV[11],'node',ARGV[6],'agent',ARGV[1]} "
     "if ARGV[13]=='1' then entry[#entry+1]='record' entry[#entry+1]=ARGV[4] end "
     "redis.call(unpack(entry)) "
     "return {'ok',text,moved}";
 
-/* KEYS node peers name changes. ARGV agent incarnation node ns name stream_max name_ms field... The emptied index keeps
- * its stamp until it expires, so that nothing older comes back under the name. */
+/* KEYS node peers name changes. ARGV agent incarnation node ns name stream_max name_ms field... The
+ * emptied index keeps its stamp until it expires, so that nothing older comes back under the name.
+ */
 static const char withdraw_script[] =
     "if redis.call('HGET',KEYS[1],'agent')~=ARGV[1] then return 'away' end "
     "for i=8,#ARGV do redis.call('HDEL',KEYS[2],ARGV[i]) end "
     "local t=redis.call('TIME') "
     "redis.call('HSET',KEYS[1],'version',string.format('%.0f',t[1]*1000000+t[2])) "
     "if redis.call('HGET',KEYS[3],'incarnation')==ARGV[2] then "
-    "redis.call('HSET',KEYS[3],'incarnation','','node','') redis.call('PEXPIRE',KEYS[3],ARGV[7]) end "
-    "redis.call('XADD',KEYS[4],'MAXLEN','~',ARGV[6],'*','op','withdraw','ns',ARGV[4],'name',ARGV[5],"
+    "redis.call('HSET',KEYS[3],'incarnation','','node','') redis.call('PEXPIRE',KEYS[3],ARGV[7]) "
+    "end "
+    "redis.call('XADD',KEYS[4],'MAXLEN','~',ARGV[6],'*','op','withdraw','ns',ARGV[4],'name',ARGV[5]"
+    ","
     "'incarnation',ARGV[2],'label','','node',ARGV[3],'agent',ARGV[1]) "
     "return 'ok'";
 
 /* KEYS node peers. ARGV agent. */
-static const char leave_script[] =
-    "if redis.call('HGET',KEYS[1],'agent')==ARGV[1] then redis.call('DEL',KEYS[1],KEYS[2]) end return 'ok'";
+static const char leave_script[] = "if redis.call('HGET',KEYS[1],'agent')==ARGV[1] then "
+                                   "redis.call('DEL',KEYS[1],KEYS[2]) end return 'ok'";
 
 /* What a publish on its way belongs to; the record itself may be gone when the answer comes. */
 struct publish_call {
@@ -78,7 +82,7 @@ void directory_free_records(struct nxl_directory *directory)
     struct directory_record *record, *next;
 
     HASH_ITER(hh, directory->records, record, next)
-        record_free(directory, record);
+    record_free(directory, record);
 }
 
 /* One on its way waits for its answer first. */
@@ -95,20 +99,22 @@ void directory_all_dirty(struct nxl_directory *directory)
 {
     struct directory_record *record, *next;
 
-    HASH_ITER(hh, directory->records, record, next) {
+    HASH_ITER(hh, directory->records, record, next)
+    {
         record->stored = 0;
         record_queue(directory, record);
     }
 }
 
-/* The heartbeat counted what the store holds for us. Another count than ours means that something was
- * lost on the way, there or here: then everything is written again. */
+/* The heartbeat counted what the store holds for us. Another count than ours means that something
+ * was lost on the way, there or here: then everything is written again. */
 void directory_check_records(struct nxl_directory *directory, uint64_t stored)
 {
     struct directory_record *record, *next;
     uint64_t expected = 0;
 
-    HASH_ITER(hh, directory->records, record, next) {
+    HASH_ITER(hh, directory->records, record, next)
+    {
         if (record->sent)
             return; /* on its way: the next beat counts again */
         expected += record->stored ? 1u : 0u;
@@ -134,7 +140,8 @@ static int publish_answered(struct nxl_directory *directory, struct directory_re
         directory_reply_copy(reply->element[1], stamp, sizeof(stamp)) != 0)
         return 0;
     if (!directory_reply_text(reply->element[0], "ok")) {
-        nxl_heartbeat_now(directory->heartbeat); /* our key lapsed or is another's: it finds out which */
+        nxl_heartbeat_now(
+            directory->heartbeat); /* our key lapsed or is another's: it finds out which */
         return 0;
     }
     if (record->stamp == 0)
@@ -144,7 +151,8 @@ static int publish_answered(struct nxl_directory *directory, struct directory_re
     return 1;
 }
 
-static void on_published(void *arg, enum nxl_code code, const struct redisReply *reply, const struct nxl_err *err)
+static void on_published(void *arg, enum nxl_code code, const struct redisReply *reply,
+                         const struct nxl_err *err)
 {
     struct publish_call *call = arg;
     struct nxl_directory *directory = call->directory;
@@ -223,19 +231,22 @@ void directory_flush(struct nxl_directory *directory)
 
 static int make_field(char *to, const char *incarnation, const char *label)
 {
-    int size = snprintf(to, DIRECTORY_FIELD_MAX + 1, "%s%s%s", incarnation, label[0] != '\0' ? "#" : "", label);
+    int size = snprintf(to, DIRECTORY_FIELD_MAX + 1, "%s%s%s", incarnation,
+                        label[0] != '\0' ? "#" : "", label);
 
     return size > 0 && size <= DIRECTORY_FIELD_MAX ? 0 : -1;
 }
 
-static struct directory_record *record_get(struct nxl_directory *directory, const struct nxl_record *record,
-                                           const char *label, struct nxl_err *err)
+static struct directory_record *record_get(struct nxl_directory *directory,
+                                           const struct nxl_record *record, const char *label,
+                                           struct nxl_err *err)
 {
     struct directory_record *entry;
     char field[DIRECTORY_FIELD_MAX + 1];
 
     if (strlen(label) > NXL_LABEL_MAX || make_field(field, record->incarnation, label) != 0) {
-        (void)nxl_err_set(err, NXL_INVALID_PARAM, 0, "publish %s/%s: label '%.80s' is longer than %d bytes", record->ns,
+        (void)nxl_err_set(err, NXL_INVALID_PARAM, 0,
+                          "publish %s/%s: label '%.80s' is longer than %d bytes", record->ns,
                           record->name, label, NXL_LABEL_MAX);
         return NULL;
     }
@@ -243,7 +254,8 @@ static struct directory_record *record_get(struct nxl_directory *directory, cons
     if (entry != NULL)
         return entry;
     if (directory->record_count >= DIRECTORY_RECORDS_MAX) {
-        (void)nxl_err_set(err, NXL_LIMIT, 0, "publish %s/%s: this agent keeps %u records in the store already",
+        (void)nxl_err_set(err, NXL_LIMIT, 0,
+                          "publish %s/%s: this agent keeps %u records in the store already",
                           record->ns, record->name, DIRECTORY_RECORDS_MAX);
         return NULL;
     }
@@ -260,14 +272,16 @@ static struct directory_record *record_get(struct nxl_directory *directory, cons
 
 static enum nxl_code not_supported(struct nxl_err *err, const char *doing)
 {
-    return nxl_err_set(err, NXL_NOT_SUPPORTED, 0,
-                       "%s: this agent has no store (store.url is 'none'); pass the metadata blob, or name the "
-                       "other agent's address",
-                       doing);
+    return nxl_err_set(
+        err, NXL_NOT_SUPPORTED, 0,
+        "%s: this agent has no store (store.url is 'none'); pass the metadata blob, or name the "
+        "other agent's address",
+        doing);
 }
 
-enum nxl_code nxl_directory_publish(struct nxl_directory *directory, const struct nxl_record *record,
-                                    const char *label, struct nxl_err *err)
+enum nxl_code nxl_directory_publish(struct nxl_directory *directory,
+                                    const struct nxl_record *record, const char *label,
+                                    struct nxl_err *err)
 {
     struct nxl_bytes bytes = {0};
     struct directory_record *entry;
@@ -276,7 +290,8 @@ enum nxl_code nxl_directory_publish(struct nxl_directory *directory, const struc
     if (!directory->enabled)
         return not_supported(err, "publish by name");
     if (directory->fenced)
-        return nxl_err_set(err, NXL_NOT_ALLOWED, 0, "publish %s/%s: this agent was fenced and takes a new incarnation",
+        return nxl_err_set(err, NXL_NOT_ALLOWED, 0,
+                           "publish %s/%s: this agent was fenced and takes a new incarnation",
                            record->ns, record->name);
     code = nxl_record_encode(record, &bytes, err);
     if (code != NXL_OK) {
@@ -299,7 +314,8 @@ enum nxl_code nxl_directory_publish(struct nxl_directory *directory, const struc
 
 /* ---- withdraw ---- */
 
-static void on_withdrawn(void *arg, enum nxl_code code, const struct redisReply *reply, const struct nxl_err *err)
+static void on_withdrawn(void *arg, enum nxl_code code, const struct redisReply *reply,
+                         const struct nxl_err *err)
 {
     struct nxl_directory *directory = arg;
 
@@ -347,7 +363,8 @@ void nxl_directory_withdraw(struct nxl_directory *directory, const char *incarna
     uint32_t count = 0;
     int told = 1;
 
-    HASH_ITER(hh, directory->records, record, next) {
+    HASH_ITER(hh, directory->records, record, next)
+    {
         if (strcmp(record->incarnation, incarnation) != 0)
             continue;
         (void)nxl_copy_text(head.ns, sizeof(head.ns), record->ns);
@@ -373,7 +390,8 @@ void nxl_directory_withdraw(struct nxl_directory *directory, const char *incarna
 
 /* ---- leases of the name index, and the end ---- */
 
-static void on_name_renewed(void *arg, enum nxl_code code, const struct redisReply *reply, const struct nxl_err *err)
+static void on_name_renewed(void *arg, enum nxl_code code, const struct redisReply *reply,
+                            const struct nxl_err *err)
 {
     struct publish_call *call = arg;
     struct nxl_directory *directory = call->directory;
@@ -383,8 +401,10 @@ static void on_name_renewed(void *arg, enum nxl_code code, const struct redisRep
     HASH_FIND_STR(directory->records, call->field, record);
     if (code != NXL_OK)
         directory_complain(directory, "renew a name", err);
-    else if (record != NULL && !directory->closed && reply->type == REDIS_REPLY_INTEGER && reply->integer == 0)
-        record_queue(directory, record); /* the index entry vanished: the next beat writes it again */
+    else if (record != NULL && !directory->closed && reply->type == REDIS_REPLY_INTEGER &&
+             reply->integer == 0)
+        record_queue(directory,
+                     record); /* the index entry vanished: the next beat writes it again */
     free(call);
     directory_leave(directory);
 }
@@ -395,7 +415,8 @@ void directory_renew_names(struct nxl_directory *directory)
     uint64_t now = nxl_now_ns();
     uint32_t left = DIRECTORY_RENEW_MAX;
 
-    HASH_ITER(hh, directory->records, record, next) {
+    HASH_ITER(hh, directory->records, record, next)
+    {
         struct nxl_redis_words words = {0};
         struct publish_call *call;
         char name_key[DIRECTORY_KEY_MAX];

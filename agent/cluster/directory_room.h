@@ -1,8 +1,9 @@
-/* directory_room.h - shared by the directory_*.c files; nobody else includes it. One struct, one thread.
+/* directory_room.h - shared by the directory_*.c files; nobody else includes it. One struct, one
+ * thread.
  *
- *   redis (main) ── heartbeat ── on_beat ─▶ directory_publish (what is dirty) ─▶ directory_facts (queue)
- *   redis (follow) ── XREAD BLOCK changes, dead ─▶ directory_follow ─▶ on_record, on_fact, wakes look-ups
- *   directory_scan: every few beats, the slow and complete way to the same knowledge
+ *   redis (main) ── heartbeat ── on_beat ─▶ directory_publish (what is dirty) ─▶ directory_facts
+ * (queue) redis (follow) ── XREAD BLOCK changes, dead ─▶ directory_follow ─▶ on_record, on_fact,
+ * wakes look-ups directory_scan: every few beats, the slow and complete way to the same knowledge
  */
 #ifndef NXL_CLUSTER_DIRECTORY_ROOM_H
 #define NXL_CLUSTER_DIRECTORY_ROOM_H
@@ -22,8 +23,9 @@ struct nxl_timer;
 #define DIRECTORY_FIELD_MAX (NXL_INCARNATION_MAX + 1 + NXL_LABEL_MAX) /* incarnation#label */
 #define DIRECTORY_KEY_MAX 512
 #define DIRECTORY_RECORDS_MAX 16384u /* of ours */
-#define DIRECTORY_PUBLISHING_MAX 256u  /* on their way at once: all of them share one deadline's patience */
-#define DIRECTORY_RENEW_MAX 4096u      /* names renewed with one beat */
+#define DIRECTORY_PUBLISHING_MAX                                                                   \
+    256u /* on their way at once: all of them share one deadline's patience */
+#define DIRECTORY_RENEW_MAX 4096u /* names renewed with one beat */
 #define DIRECTORY_LOOKUPS_MAX 4096u
 #define DIRECTORY_FACTS_MAX 1024u      /* waiting to be told */
 #define DIRECTORY_KNOWN_MAX 65536u     /* others' records that reconciling remembers */
@@ -31,7 +33,8 @@ struct nxl_timer;
 #define DIRECTORY_FACT_MAX 2048u       /* bytes of a fact's text */
 #define DIRECTORY_SIGNATURE_MAX 16384u /* signature and certificate */
 #define DIRECTORY_SCAN_BEATS 10u
-#define DIRECTORY_NAME_LEASES 2u /* name:<ns>/<peer> outlives the lease by one, so it keeps its stamp */
+#define DIRECTORY_NAME_LEASES                                                                      \
+    2u /* name:<ns>/<peer> outlives the lease by one, so it keeps its stamp */
 
 /* A record of ours. Dirty until the store has answered for this generation of it. */
 struct directory_record {
@@ -42,8 +45,8 @@ struct directory_record {
     char incarnation[NXL_INCARNATION_MAX + 1];
     char label[NXL_LABEL_MAX + 1];
     struct nxl_bytes bytes;
-    uint64_t stamp;      /* store time of the first claim of the name; 0: not claimed yet */
-    uint64_t generation; /* changes with every publish */
+    uint64_t stamp;       /* store time of the first claim of the name; 0: not claimed yet */
+    uint64_t generation;  /* changes with every publish */
     uint64_t name_due_ns; /* when the lease of its name is renewed next */
     int dirty, sent, stored;
     int queued; /* stands in the queue of dirty ones; never while sent */
@@ -56,7 +59,8 @@ struct directory_lookup {
     char ns[NXL_NAMESPACE_MAX + 1];
     char name[NXL_NAME_MAX + 1];
     char label[NXL_LABEL_MAX + 1];
-    char incarnation[NXL_INCARNATION_MAX + 1]; /* what the index said, while its record is fetched */
+    char
+        incarnation[NXL_INCARNATION_MAX + 1]; /* what the index said, while its record is fetched */
     uint64_t deadline_ns, due_ns;
     nxl_directory_found_fn *fn;
     void *arg;
@@ -111,7 +115,7 @@ struct nxl_directory {
     struct nxl_redis *redis, *follow;
     struct nxl_heartbeat *heartbeat;
     char epoch[40];
-    uint64_t quiet_until_ns; /* after a wipe nobody is judged before that */
+    uint64_t quiet_until_ns;        /* after a wipe nobody is judged before that */
     uint64_t store_us, store_at_ns; /* the server's time, and when by our clock it was that */
 
     struct directory_record *records;
@@ -143,20 +147,24 @@ struct nxl_directory {
 
     struct nxl_record *scratch; /* decoding only; too large for the stack */
     struct {
-        struct nxl_metric *up, *beats, *missed, *round_trip, *records, *lookups, *refused, *facts, *lapsed, *wiped;
+        struct nxl_metric *up, *beats, *missed, *round_trip, *records, *lookups, *refused, *facts,
+            *lapsed, *wiped;
     } metric;
 };
 
 /* Every way in from the loop stands between these; a close inside frees in leave(). */
 void directory_enter(struct nxl_directory *directory);
 void directory_leave(struct nxl_directory *directory);
-void directory_key(const struct nxl_directory *directory, char *to, const char *kind, const char *rest);
+void directory_key(const struct nxl_directory *directory, char *to, const char *kind,
+                   const char *rest);
 /* name:<ns>/<peer> */
-void directory_name_key(const struct nxl_directory *directory, char *to, const char *ns, const char *name);
+void directory_name_key(const struct nxl_directory *directory, char *to, const char *ns,
+                        const char *name);
 int directory_reply_text(const struct redisReply *reply, const char *text); /* a string and equal */
 /* Copies a string reply that fits and holds no NUL; 0: it did. */
 int directory_reply_copy(const struct redisReply *reply, char *to, size_t room);
-void directory_complain(struct nxl_directory *directory, const char *doing, const struct nxl_err *err);
+void directory_complain(struct nxl_directory *directory, const char *doing,
+                        const struct nxl_err *err);
 
 /* directory_publish.c */
 void directory_flush(struct nxl_directory *directory); /* sends what is dirty */
@@ -168,14 +176,16 @@ void directory_free_records(struct nxl_directory *directory);
 
 /* directory_lookup.c */
 void directory_on_lookup_timer(void *arg);
-void directory_wake_lookups(struct nxl_directory *directory, const char *ns, const char *name); /* NULL: all */
+void directory_wake_lookups(struct nxl_directory *directory, const char *ns,
+                            const char *name); /* NULL: all */
 void directory_end_lookups(struct nxl_directory *directory);
 
 /* directory_facts.c */
 void directory_send_facts(struct nxl_directory *directory);
 void directory_free_facts(struct nxl_directory *directory);
 /* One entry of `dead`: checked, then told. */
-void directory_hear_fact(struct nxl_directory *directory, struct nxl_view text, struct nxl_view signature);
+void directory_hear_fact(struct nxl_directory *directory, struct nxl_view text,
+                         struct nxl_view signature);
 
 struct directory_fact_text {
     char cluster[NXL_NAMESPACE_MAX + 1];
@@ -186,18 +196,21 @@ struct directory_fact_text {
 };
 /* Pure: the text that is signed. */
 void directory_fact_encode(const struct directory_fact_text *fact, struct nxl_bytes *to);
-NXL_MUST_USE enum nxl_code directory_fact_decode(struct nxl_view text, struct directory_fact_text *ret, struct nxl_err *err);
+NXL_MUST_USE enum nxl_code
+directory_fact_decode(struct nxl_view text, struct directory_fact_text *ret, struct nxl_err *err);
 
 /* directory_follow.c */
 void directory_follow(struct nxl_directory *directory); /* reads on, if connected and not reading */
-void directory_follow_from(struct nxl_directory *directory, uint64_t store_us); /* start, or again after a wipe */
+void directory_follow_from(struct nxl_directory *directory,
+                           uint64_t store_us); /* start, or again after a wipe */
 void directory_on_follow_retry(void *arg);
 
 /* directory_scan.c */
 void directory_scan_beat(struct nxl_directory *directory);
 void directory_free_scan(struct nxl_directory *directory);
 /* Tells a record that came from outside, after checking that it is what its place says. */
-void directory_tell_record(struct nxl_directory *directory, struct nxl_view bytes, const char *incarnation);
+void directory_tell_record(struct nxl_directory *directory, struct nxl_view bytes,
+                           const char *incarnation);
 void directory_tell_withdrawn(struct nxl_directory *directory, const char *ns, const char *name,
                               const char *incarnation, const char *node, const char *agent);
 

@@ -1,7 +1,8 @@
-/* directory_scan.c - the slow and complete way to know what others published: every few heartbeats all
- * node keys are walked; a node whose version changed is read whole and compared with what was seen before. Finds
- * what the stream lost (trimmed, cut, written while we were away). Expiry events are not used at all.
- * A node that lapsed is counted and forgotten here; nobody is judged by it. Loop thread. */
+/* directory_scan.c - the slow and complete way to know what others published: every few heartbeats
+ * all node keys are walked; a node whose version changed is read whole and compared with what was
+ * seen before. Finds what the stream lost (trimmed, cut, written while we were away). Expiry events
+ * are not used at all. A node that lapsed is counted and forgotten here; nobody is judged by it.
+ * Loop thread. */
 #include "cluster/directory_room.h"
 
 #include "base/clock.h"
@@ -24,7 +25,8 @@ struct scan_call {
     char version[24];
 };
 
-static void known_free(struct nxl_directory *directory, struct directory_node *node, struct directory_known *known)
+static void known_free(struct nxl_directory *directory, struct directory_node *node,
+                       struct directory_known *known)
 {
     HASH_DEL(node->records, known);
     free(known);
@@ -36,7 +38,7 @@ static void node_free(struct nxl_directory *directory, struct directory_node *no
     struct directory_known *known, *next;
 
     HASH_ITER(hh, node->records, known, next)
-        known_free(directory, node, known);
+    known_free(directory, node, known);
     HASH_DEL(directory->scan.nodes, node);
     free(node);
 }
@@ -46,18 +48,21 @@ void directory_free_scan(struct nxl_directory *directory)
     struct directory_node *node, *next;
 
     HASH_ITER(hh, directory->scan.nodes, node, next)
-        node_free(directory, node);
+    node_free(directory, node);
 }
 
 /* ---- telling ---- */
 
-void directory_tell_record(struct nxl_directory *directory, struct nxl_view bytes, const char *incarnation)
+void directory_tell_record(struct nxl_directory *directory, struct nxl_view bytes,
+                           const char *incarnation)
 {
     struct nxl_record *record = directory->scratch;
     struct nxl_err err = {0};
 
-    if (nxl_record_decode(bytes, record, &err) != NXL_OK || strcmp(record->incarnation, incarnation) != 0) {
-        nxl_debug("store", "event=record_ignored incarnation=%s why=%s", nxl_quote(incarnation), nxl_quote(err.text));
+    if (nxl_record_decode(bytes, record, &err) != NXL_OK ||
+        strcmp(record->incarnation, incarnation) != 0) {
+        nxl_debug("store", "event=record_ignored incarnation=%s why=%s", nxl_quote(incarnation),
+                  nxl_quote(err.text));
         return;
     }
     directory->ops.on_record(directory->arg, record, 0);
@@ -80,8 +85,8 @@ void directory_tell_withdrawn(struct nxl_directory *directory, const char *ns, c
 
 /* ---- comparing one node ---- */
 
-static void compare_field(struct nxl_directory *directory, struct directory_node *node, const char *field,
-                          struct nxl_view bytes)
+static void compare_field(struct nxl_directory *directory, struct directory_node *node,
+                          const char *field, struct nxl_view bytes)
 {
     struct nxl_record *record = directory->scratch;
     struct directory_known *known;
@@ -96,7 +101,8 @@ static void compare_field(struct nxl_directory *directory, struct directory_node
     }
     if (nxl_record_decode(bytes, record, &err) != NXL_OK || strlen(record->incarnation) != size ||
         memcmp(record->incarnation, field, size) != 0) {
-        nxl_debug("store", "event=record_ignored field=%s why=%s", nxl_quote(field), nxl_quote(err.text));
+        nxl_debug("store", "event=record_ignored field=%s why=%s", nxl_quote(field),
+                  nxl_quote(err.text));
         return;
     }
     if (known == NULL && directory->scan.known < DIRECTORY_KNOWN_MAX) {
@@ -114,13 +120,15 @@ static void compare_field(struct nxl_directory *directory, struct directory_node
     directory->ops.on_record(directory->arg, record, 0);
 }
 
-/* What the same agent had and has no more was withdrawn. Another agent there, or nothing at all, says
- * nothing about the life of those peers. */
-static void compare_missing(struct nxl_directory *directory, struct directory_node *node, int same_agent)
+/* What the same agent had and has no more was withdrawn. Another agent there, or nothing at all,
+ * says nothing about the life of those peers. */
+static void compare_missing(struct nxl_directory *directory, struct directory_node *node,
+                            int same_agent)
 {
     struct directory_known *known, *next;
 
-    HASH_ITER(hh, node->records, known, next) {
+    HASH_ITER(hh, node->records, known, next)
+    {
         char ns[sizeof(known->ns)], name[sizeof(known->name)], incarnation[sizeof(known->field)];
         int full = strchr(known->field, '#') == NULL;
 
@@ -137,7 +145,8 @@ static void compare_missing(struct nxl_directory *directory, struct directory_no
     }
 }
 
-static void compare_node(struct nxl_directory *directory, const struct scan_call *call, const struct redisReply *reply)
+static void compare_node(struct nxl_directory *directory, const struct scan_call *call,
+                         const struct redisReply *reply)
 {
     struct directory_node *node;
     char field[DIRECTORY_FIELD_MAX + 1];
@@ -152,9 +161,11 @@ static void compare_node(struct nxl_directory *directory, const struct scan_call
     for (size_t i = 0; i + 1 < reply->elements && !directory->closed; i += 2)
         if (directory_reply_copy(reply->element[i], field, sizeof(field)) == 0 &&
             reply->element[i + 1]->type == REDIS_REPLY_STRING)
-            compare_field(directory, node, field,
-                          (struct nxl_view){reply->element[i + 1]->str, reply->element[i + 1]->len});
-    /* An emptied hash after a wipe is not a withdrawal: its agent publishes again within a heartbeat. */
+            compare_field(
+                directory, node, field,
+                (struct nxl_view){reply->element[i + 1]->str, reply->element[i + 1]->len});
+    /* An emptied hash after a wipe is not a withdrawal: its agent publishes again within a
+     * heartbeat. */
     if (!directory->closed)
         compare_missing(directory, node, same_agent && nxl_now_ns() >= directory->quiet_until_ns);
 }
@@ -167,7 +178,8 @@ static void scan_finish(struct nxl_directory *directory)
 {
     struct directory_node *node, *next;
 
-    HASH_ITER(hh, directory->scan.nodes, node, next) {
+    HASH_ITER(hh, directory->scan.nodes, node, next)
+    {
         if (node->round == directory->scan.round)
             continue;
         nxl_metric_add(directory->metric.lapsed, 1);
@@ -184,7 +196,8 @@ static void scan_abandon(struct nxl_directory *directory)
 }
 
 /* One command of the walk was answered. The next page follows when all of this one is read. */
-static void scan_answered(struct nxl_directory *directory, enum nxl_code code, const struct nxl_err *err)
+static void scan_answered(struct nxl_directory *directory, enum nxl_code code,
+                          const struct nxl_err *err)
 {
     directory->scan.outstanding--;
     if (directory->closed)
@@ -200,8 +213,8 @@ static void scan_answered(struct nxl_directory *directory, enum nxl_code code, c
     }
 }
 
-static int scan_send(struct nxl_directory *directory, const struct nxl_redis_words *words, nxl_redis_reply_fn *fn,
-                     void *arg)
+static int scan_send(struct nxl_directory *directory, const struct nxl_redis_words *words,
+                     nxl_redis_reply_fn *fn, void *arg)
 {
     if (nxl_redis_send(directory->redis, words, 0, fn, arg) != NXL_OK) {
         scan_abandon(directory);
@@ -211,7 +224,8 @@ static int scan_send(struct nxl_directory *directory, const struct nxl_redis_wor
     return 0;
 }
 
-static void on_peers(void *arg, enum nxl_code code, const struct redisReply *reply, const struct nxl_err *err)
+static void on_peers(void *arg, enum nxl_code code, const struct redisReply *reply,
+                     const struct nxl_err *err)
 {
     struct scan_call *call = arg;
     struct nxl_directory *directory = call->directory;
@@ -224,7 +238,8 @@ static void on_peers(void *arg, enum nxl_code code, const struct redisReply *rep
     directory_leave(directory);
 }
 
-static void node_came(struct nxl_directory *directory, struct scan_call **call, const struct redisReply *reply)
+static void node_came(struct nxl_directory *directory, struct scan_call **call,
+                      const struct redisReply *reply)
 {
     struct nxl_redis_words words = {0};
     struct directory_node *node;
@@ -252,7 +267,8 @@ static void node_came(struct nxl_directory *directory, struct scan_call **call, 
         *call = NULL; /* goes on with it */
 }
 
-static void on_node(void *arg, enum nxl_code code, const struct redisReply *reply, const struct nxl_err *err)
+static void on_node(void *arg, enum nxl_code code, const struct redisReply *reply,
+                    const struct nxl_err *err)
 {
     struct scan_call *call = arg;
     struct nxl_directory *directory = call->directory;
@@ -288,19 +304,23 @@ static void page_came(struct nxl_directory *directory, const struct redisReply *
     char key[DIRECTORY_KEY_MAX];
     size_t prefix_size = strlen(directory->prefix) + strlen("node:");
 
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 || reply->element[1]->type != REDIS_REPLY_ARRAY ||
-        directory_reply_copy(reply->element[0], directory->scan.cursor, sizeof(directory->scan.cursor)) != 0) {
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements != 2 ||
+        reply->element[1]->type != REDIS_REPLY_ARRAY ||
+        directory_reply_copy(reply->element[0], directory->scan.cursor,
+                             sizeof(directory->scan.cursor)) != 0) {
         scan_abandon(directory);
         return;
     }
     keys = reply->element[1];
     for (size_t i = 0; i < keys->elements; i++)
-        if (directory_reply_copy(keys->element[i], key, sizeof(key)) == 0 && strlen(key) > prefix_size &&
-            strlen(key) - prefix_size <= NXL_NODE_MAX && strcmp(key + prefix_size, directory->node) != 0)
+        if (directory_reply_copy(keys->element[i], key, sizeof(key)) == 0 &&
+            strlen(key) > prefix_size && strlen(key) - prefix_size <= NXL_NODE_MAX &&
+            strcmp(key + prefix_size, directory->node) != 0)
             read_node(directory, key + prefix_size);
 }
 
-static void on_page(void *arg, enum nxl_code code, const struct redisReply *reply, const struct nxl_err *err)
+static void on_page(void *arg, enum nxl_code code, const struct redisReply *reply,
+                    const struct nxl_err *err)
 {
     struct nxl_directory *directory = arg;
 
@@ -328,7 +348,8 @@ static void scan_next(struct nxl_directory *directory)
 
 void directory_scan_beat(struct nxl_directory *directory)
 {
-    if (directory->scan.running || directory->scan.outstanding > 0 || directory->scan.beats++ % DIRECTORY_SCAN_BEATS != 0)
+    if (directory->scan.running || directory->scan.outstanding > 0 ||
+        directory->scan.beats++ % DIRECTORY_SCAN_BEATS != 0)
         return;
     directory->scan.running = 1;
     directory->scan.round++;

@@ -15,18 +15,20 @@
 #include <time.h>
 
 /* One script, so that look and write are one step: of two agents that think they are this node, the
- * late one never disturbs the holder's key. "new" takes over from an earlier life and drops its records;
- * "keep" writes an absent key again, "frozen" does not.
- * KEYS node peers epoch. ARGV mode agent address lease_ms epoch beats missed reset. */
+ * late one never disturbs the holder's key. "new" takes over from an earlier life and drops its
+ * records; "keep" writes an absent key again, "frozen" does not. KEYS node peers epoch. ARGV mode
+ * agent address lease_ms epoch beats missed reset. */
 static const char beat_script[] =
     "local held=redis.call('HGET',KEYS[1],'agent') "
     "local now=redis.call('TIME') "
     "local epoch=redis.call('GET',KEYS[3]) "
     "if not epoch then redis.call('SET',KEYS[3],ARGV[5],'NX') epoch=ARGV[5] end "
-    "if held and held~=ARGV[2] and ARGV[1]~='new' then return {'held',held,now[1],now[2],epoch,0} end "
+    "if held and held~=ARGV[2] and ARGV[1]~='new' then return {'held',held,now[1],now[2],epoch,0} "
+    "end "
     "if not held and ARGV[1]=='frozen' then return {'gone','',now[1],now[2],epoch,0} end "
     "if held~=ARGV[2] or ARGV[8]=='1' then redis.call('DEL',KEYS[2]) end "
-    "redis.call('HSET',KEYS[1],'agent',ARGV[2],'address',ARGV[3],'time',now[1]..string.format('%06d',now[2]),"
+    "redis.call('HSET',KEYS[1],'agent',ARGV[2],'address',ARGV[3],'time',now[1]..string.format('%"
+    "06d',now[2]),"
     "'heartbeats',ARGV[6],'missed',ARGV[7],'lease_ms',ARGV[4]) "
     "redis.call('PEXPIRE',KEYS[1],ARGV[4]) "
     "redis.call('PEXPIRE',KEYS[2],ARGV[4]) "
@@ -114,13 +116,15 @@ static void beat_answered(struct nxl_heartbeat *heartbeat, const struct redisRep
 
     if (strcmp(reply->element[0]->str, "held") == 0) {
         (void)snprintf(why, sizeof(why),
-                       "agent %.160s took over this node's lease; if it runs elsewhere, the node name is used twice",
+                       "agent %.160s took over this node's lease; if it runs elsewhere, the node "
+                       "name is used twice",
                        reply->element[1]->str);
         fence(heartbeat, why);
         return;
     }
     if (strcmp(reply->element[0]->str, "gone") == 0) {
-        fence(heartbeat, "this process did not run for longer than its lease, which lapsed meanwhile");
+        fence(heartbeat,
+              "this process did not run for longer than its lease, which lapsed meanwhile");
         return;
     }
     heartbeat->answered_ns = heartbeat->sent_ns;
@@ -134,11 +138,14 @@ static void beat_answered(struct nxl_heartbeat *heartbeat, const struct redisRep
     beat.round_trip_ns = nxl_now_ns() - heartbeat->sent_ns;
     /* A tenth of jitter keeps a thousand agents from beating together. */
     nxl_timer_start(heartbeat->timer,
-                    heartbeat->options.interval_ns - nxl_random_u64() % (heartbeat->options.interval_ns / 10 + 1), 0);
+                    heartbeat->options.interval_ns -
+                        nxl_random_u64() % (heartbeat->options.interval_ns / 10 + 1),
+                    0);
     heartbeat->options.ops->on_beat(heartbeat->options.arg, &beat);
 }
 
-static void on_beat_reply(void *arg, enum nxl_code code, const struct redisReply *reply, const struct nxl_err *err)
+static void on_beat_reply(void *arg, enum nxl_code code, const struct redisReply *reply,
+                          const struct nxl_err *err)
 {
     struct nxl_heartbeat *heartbeat = arg;
 
@@ -148,7 +155,8 @@ static void on_beat_reply(void *arg, enum nxl_code code, const struct redisReply
         if (code != NXL_OK) {
             missed(heartbeat, err->text);
         } else if (!beat_well_formed(reply)) {
-            missed(heartbeat, "the answer to the heartbeat has another form; is something else in our keys?");
+            missed(heartbeat,
+                   "the answer to the heartbeat has another form; is something else in our keys?");
         } else {
             beat_answered(heartbeat, reply);
         }
@@ -221,7 +229,8 @@ void nxl_heartbeat_close(struct nxl_heartbeat *heartbeat)
     heartbeat->entered++;
     heartbeat->closed = 1;
     nxl_timer_stop(heartbeat->timer);
-    heartbeat_leave(heartbeat); /* with a beat outstanding its answer frees; closing redis answers */
+    heartbeat_leave(
+        heartbeat); /* with a beat outstanding its answer frees; closing redis answers */
 }
 
 void nxl_heartbeat_now(struct nxl_heartbeat *heartbeat)
@@ -238,7 +247,8 @@ void nxl_heartbeat_reset_records(struct nxl_heartbeat *heartbeat)
 
 int nxl_heartbeat_leased(const struct nxl_heartbeat *heartbeat)
 {
-    return heartbeat->answered_ns != 0 && nxl_now_ns() - heartbeat->answered_ns < heartbeat->options.lease_ns;
+    return heartbeat->answered_ns != 0 &&
+           nxl_now_ns() - heartbeat->answered_ns < heartbeat->options.lease_ns;
 }
 
 uint64_t nxl_heartbeat_last_ns(const struct nxl_heartbeat *heartbeat)

@@ -1,5 +1,6 @@
-/* heartbeat.h - this agent's lease in the store: one script per interval renews node:<node> and tells
- * the store's time and epoch. Finds out when we were fenced. Used by the directory. Loop thread.
+/* heartbeat.h - this agent's lease in the store: one script per interval renews node:<node> and
+ * tells the store's time and epoch. Finds out when we were fenced. Used by the directory. Loop
+ * thread.
  *
  * Losing the store is never fencing. We are fenced only when the store answers and either another
  * agent holds our node, or our key lapsed because this process did not run for a lease (SIGSTOP, a
@@ -38,8 +39,10 @@ struct nxl_heartbeat_options {
 };
 
 struct nxl_heartbeat *nxl_heartbeat_open(const struct nxl_heartbeat_options *options);
-void nxl_heartbeat_close(struct nxl_heartbeat *heartbeat); /* accepts NULL; also inside its callbacks */
-/* Beats at once unless one is outstanding: after a reconnect, or when the store misses something. */
+void nxl_heartbeat_close(
+    struct nxl_heartbeat *heartbeat); /* accepts NULL; also inside its callbacks */
+/* Beats at once unless one is outstanding: after a reconnect, or when the store misses something.
+ */
 void nxl_heartbeat_now(struct nxl_heartbeat *heartbeat);
 /* The next beat empties peers:<node> first: what it holds and what we published drifted apart. */
 void nxl_heartbeat_reset_records(struct nxl_heartbeat *heartbeat);

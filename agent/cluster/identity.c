@@ -6,8 +6,8 @@
 
 static int is_word_char(unsigned char c)
 {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-           c == '.' || c == '_' || c == '-';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
+           c == '_' || c == '-';
 }
 
 int nxl_identity_is_label(const char *text, size_t max)
@@ -124,7 +124,8 @@ int nxl_identity_is_agent_of(const char *agent, const char *node)
            agent[size] == '/';
 }
 
-int nxl_identity_order(const char *node, const char *agent, const char *other_node, const char *other_agent)
+int nxl_identity_order(const char *node, const char *agent, const char *other_node,
+                       const char *other_agent)
 {
     int order = strcmp(node, other_node);
 

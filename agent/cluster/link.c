@@ -67,8 +67,8 @@ void link_dial_failed(struct nxl_link *link, const char *why)
         return;
     if (strcmp(why, link->last_why) != 0) {
         (void)nxl_copy_text(link->last_why, sizeof(link->last_why), why);
-        nxl_warn("link", "event=dial_failed address=%s agent=%s why=%s next=\"dial again\"", link->address,
-                 nxl_quote(link->agent), nxl_quote(why));
+        nxl_warn("link", "event=dial_failed address=%s agent=%s why=%s next=\"dial again\"",
+                 link->address, nxl_quote(link->agent), nxl_quote(why));
     }
     if (link->conn != NULL || link_dial_next(link))
         return;
@@ -85,8 +85,8 @@ void link_lost(struct nxl_link *link, const char *why, int quiet)
     nxl_metric_move(links->metrics.up, -1);
     notices_detach(link);
     if (!quiet) {
-        nxl_info("link", "event=down agent=%s address=%s why=%s next=\"dial again\"", link->agent, link->address,
-                 nxl_quote(why));
+        nxl_info("link", "event=down agent=%s address=%s why=%s next=\"dial again\"", link->agent,
+                 link->address, nxl_quote(why));
         tell_down(link, why);
     }
     if (link->over || link->conn != NULL || link->trying != NULL || link->resolve != NULL)
@@ -135,11 +135,13 @@ static void link_suspect(struct nxl_link *link)
 
     link->suspect = 1;
     nxl_metric_add(links->metrics.suspects, 1);
-    nxl_warn("link", "event=suspect agent=%s address=%s silent_ms=%llu note=\"not dead because of that\"", link->agent,
-             link->address, ms);
+    nxl_warn("link",
+             "event=suspect agent=%s address=%s silent_ms=%llu note=\"not dead because of that\"",
+             link->agent, link->address, ms);
     links->ops->on_suspect(links->arg, link, 1);
     if (!link->over && link->conn != NULL)
-        conn_fail(link->conn, LINK_FAIL_TIMEOUT, "nothing was heard for %llu ms (link.suspect_after)", ms);
+        conn_fail(link->conn, LINK_FAIL_TIMEOUT,
+                  "nothing was heard for %llu ms (link.suspect_after)", ms);
 }
 
 static void beat_rearm(struct nxl_link *link, uint64_t now)
@@ -155,7 +157,8 @@ static void beat_rearm(struct nxl_link *link, uint64_t now)
         nxl_timer_start(link->beat, link->beat_due_ns - now, 0);
 }
 
-/* What this process slept through (stopped, starved, a blocked loop) is not the far side's silence. */
+/* What this process slept through (stopped, starved, a blocked loop) is not the far side's silence.
+ */
 static void forgive_own_stop(struct nxl_link *link, uint64_t now)
 {
     uint64_t late = now > link->beat_due_ns ? now - link->beat_due_ns : 0;
@@ -178,7 +181,8 @@ static void link_on_beat(void *arg)
     if (link->conn != NULL && link->conn->paused)
         link->last_rx_ns = now; /* it is we who do not listen */
     if (is_silent(link, now) && link->conn != NULL)
-        conn_read(link->conn); /* what lies in the socket counts: timers run before descriptors are read */
+        conn_read(link->conn); /* what lies in the socket counts: timers run before descriptors are
+                                  read */
     if (!link->over && is_silent(link, now))
         link_suspect(link);
     if (!link->over)
@@ -189,17 +193,19 @@ static void link_on_beat(void *arg)
 
 static void keep_hello(struct nxl_link *link, const struct nxl_message *hello)
 {
-    (void)nxl_copy_text(link->node, sizeof(link->node), hello->node);       /* the decoder knows */
-    (void)nxl_copy_text(link->told, sizeof(link->told), hello->address);    /* the same limits */
+    (void)nxl_copy_text(link->node, sizeof(link->node), hello->node);    /* the decoder knows */
+    (void)nxl_copy_text(link->told, sizeof(link->told), hello->address); /* the same limits */
     if (link->address[0] == '\0')
         (void)nxl_copy_text(link->address, sizeof(link->address), hello->address);
     nxl_bytes_clear(&link->backend_bytes);
     link->backend_count = hello->backend_count;
     for (uint32_t i = 0; i < hello->backend_count; i++)
-        nxl_bytes_put(&link->backend_bytes, hello->backends[i].address.data, hello->backends[i].address.size);
+        nxl_bytes_put(&link->backend_bytes, hello->backends[i].address.data,
+                      hello->backends[i].address.size);
     for (size_t at = 0, i = 0; i < hello->backend_count; i++) { /* the bytes move no more */
         link->backends[i] = hello->backends[i];
-        link->backends[i].address.data = link->backend_bytes.data != NULL ? link->backend_bytes.data + at : NULL;
+        link->backends[i].address.data =
+            link->backend_bytes.data != NULL ? link->backend_bytes.data + at : NULL;
         at += hello->backends[i].address.size;
     }
 }
@@ -247,8 +253,8 @@ void link_attach(struct nxl_link *link, struct conn *conn, const struct nxl_mess
     link->ever_up = 1;
     if (link->beat == NULL)
         link->beat = nxl_timer_open(links->loop, link_on_beat, link);
-    nxl_info("link", "event=up agent=%s node=%s peer=%s dialled_by=%s tls=%d", link->agent, link->node, conn->peer,
-             conn->outbound ? "us" : "them", conn->ssl != NULL);
+    nxl_info("link", "event=up agent=%s node=%s peer=%s dialled_by=%s tls=%d", link->agent,
+             link->node, conn->peer, conn->outbound ? "us" : "them", conn->ssl != NULL);
     if (link->suspect) {
         link->suspect = 0;
         links->ops->on_suspect(links->arg, link, 0);
@@ -275,7 +281,8 @@ void link_end(struct nxl_link *link, int dead, struct nxl_link *heir, const char
     (void)nxl_copy_text(text, sizeof(text), why);
     link->over = 1;
     link->conn = NULL;
-    nxl_info("link", "event=gone agent=%s address=%s why=%s", nxl_quote(link->agent), link->address, nxl_quote(text));
+    nxl_info("link", "event=gone agent=%s address=%s why=%s", nxl_quote(link->agent), link->address,
+             nxl_quote(text));
     if (conn != NULL) {
         nxl_metric_move(links->metrics.up, -1);
         notices_detach(link);
@@ -326,7 +333,8 @@ const char *nxl_link_address(const struct nxl_link *link)
     return link->address;
 }
 
-const struct nxl_message_backend *nxl_link_backends(const struct nxl_link *link, uint32_t *ret_count)
+const struct nxl_message_backend *nxl_link_backends(const struct nxl_link *link,
+                                                    uint32_t *ret_count)
 {
     *ret_count = link->backend_count;
     return link->backends;
@@ -342,15 +350,19 @@ void nxl_link_set_user(struct nxl_link *link, void *user)
     link->user = user;
 }
 
-enum nxl_code nxl_link_send(struct nxl_link *link, const struct nxl_message *message, struct nxl_err *err)
+enum nxl_code nxl_link_send(struct nxl_link *link, const struct nxl_message *message,
+                            struct nxl_err *err)
 {
     if (message->type <= NXL_MESSAGE_NOTICE_ACK || message->type >= NXL_MESSAGE_TYPES)
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "send: message type %u is not for callers", message->type);
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "send: message type %u is not for callers",
+                           message->type);
     if (link->over || !nxl_link_up(link))
-        return nxl_err_set(err, NXL_UNREACHABLE, 0, "link to agent '%s' at %s is down: %s", link->agent, link->address,
+        return nxl_err_set(err, NXL_UNREACHABLE, 0, "link to agent '%s' at %s is down: %s",
+                           link->agent, link->address,
                            link->over ? "it is over" : "it is being dialled again");
     if (conn_backlog(link->conn) >= LINK_OUT_MAX)
-        return nxl_err_set(err, NXL_LIMIT, 0, "link to agent '%s': %zu bytes wait already: it reads too slowly",
+        return nxl_err_set(err, NXL_LIMIT, 0,
+                           "link to agent '%s': %zu bytes wait already: it reads too slowly",
                            link->agent, conn_backlog(link->conn));
     return conn_put(link->conn, message, err);
 }

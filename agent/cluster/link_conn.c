@@ -17,7 +17,8 @@ static void conn_on_timeout(void *arg)
     static const char *const steps[] = {"connect", "the TLS handshake", "the hello", "nothing"};
     struct conn *conn = arg;
 
-    conn_fail(conn, LINK_FAIL_TIMEOUT, "no answer within link.connect_timeout during %s", steps[conn->state]);
+    conn_fail(conn, LINK_FAIL_TIMEOUT, "no answer within link.connect_timeout during %s",
+              steps[conn->state]);
 }
 
 static void name_peer(struct conn *conn, const struct sockaddr *peer)
@@ -47,7 +48,8 @@ struct conn *conn_new(struct nxl_links *links, int fd, int outbound, const struc
     conn->outbound = outbound;
     conn->state = outbound ? CONN_CONNECTING : CONN_HELLO;
     name_peer(conn, peer);
-    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on)); /* only latency is lost without */
+    (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on,
+                     sizeof(on)); /* only latency is lost without */
     conn->timer = nxl_timer_open(links->loop, conn_on_timeout, conn);
     nxl_timer_start(conn->timer, links->connect_ns, 0);
     conn->next = links->conns;
@@ -73,7 +75,8 @@ void conn_close(struct conn *conn)
     conn_tls_close(conn);
     nxl_watch_close(conn->watch);
     nxl_timer_close(conn->timer);
-    /* Bytes left unread would turn our last words into a reset. One read is enough: it is a courtesy. */
+    /* Bytes left unread would turn our last words into a reset. One read is enough: it is a
+     * courtesy. */
     (void)shutdown(conn->fd, SHUT_WR);
     (void)!recv(conn->fd, rest, sizeof(rest), MSG_DONTWAIT);
     (void)close(conn->fd);
@@ -175,7 +178,8 @@ static void conn_on_tls(struct conn *conn)
         conn_want(conn);
         return;
     }
-    if (nxl_trust_peer(conn->links->trust, conn->ssl, conn->cert_node, sizeof(conn->cert_node), &err) != NXL_OK) {
+    if (nxl_trust_peer(conn->links->trust, conn->ssl, conn->cert_node, sizeof(conn->cert_node),
+                       &err) != NXL_OK) {
         conn_fail(conn, LINK_FAIL_NODE, "%s", err.text);
         return;
     }
@@ -199,7 +203,8 @@ static void conn_on_event(void *arg, int fd, unsigned events)
         conn_on_connected(conn);
     if (conn->dead)
         return;
-    if (conn->head_size < sizeof(conn->head) && (events & NXL_WATCH_READ) && conn_sniff(conn) <= 0) {
+    if (conn->head_size < sizeof(conn->head) && (events & NXL_WATCH_READ) &&
+        conn_sniff(conn) <= 0) {
         if (!conn->dead && (events & NXL_WATCH_ERROR))
             conn_fail(conn, LINK_FAIL_CONNECT, "the socket reports an error");
         return;
@@ -223,7 +228,8 @@ static void conn_on_event(void *arg, int fd, unsigned events)
 
 enum nxl_code conn_watch(struct conn *conn, unsigned events, struct nxl_err *err)
 {
-    enum nxl_code code = nxl_watch_open(conn->links->loop, conn->fd, events, conn_on_event, conn, &conn->watch, err);
+    enum nxl_code code =
+        nxl_watch_open(conn->links->loop, conn->fd, events, conn_on_event, conn, &conn->watch, err);
 
     conn->events = events;
     if (code == NXL_OK && !conn->outbound)

@@ -1,5 +1,5 @@
-/* link_dial.c - from a link's address to a connection on its way: look-up at every dial (addresses of
- * a name change), then a non-blocking connect. Called by link.c. Loop thread. */
+/* link_dial.c - from a link's address to a connection on its way: look-up at every dial (addresses
+ * of a name change), then a non-blocking connect. Called by link.c. Loop thread. */
 #include "cluster/link_internal.h"
 
 #include "base/fd.h"
@@ -46,7 +46,8 @@ static int add_numeric(struct nxl_link *link, const char *host, int port)
 static void dial_target(struct nxl_link *link)
 {
     const struct sockaddr *to = (const void *)&link->targets[link->target_next++];
-    socklen_t size = to->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+    socklen_t size =
+        to->sa_family == AF_INET6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
     char why[NXL_ERR_TEXT_SIZE];
     struct nxl_err err;
     int fd = socket(to->sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -107,7 +108,8 @@ static void look_up(struct nxl_link *link, const char *host, int port)
     (void)snprintf(service, sizeof(service), "%d", port);
     resolve->link = link;
     link->resolve = resolve;
-    status = uv_getaddrinfo(nxl_loop_uv(link->links->loop), &resolve->request, on_resolved, host, service, &hints);
+    status = uv_getaddrinfo(nxl_loop_uv(link->links->loop), &resolve->request, on_resolved, host,
+                            service, &hints);
     if (status == 0)
         return;
     link->resolve = NULL;
@@ -135,7 +137,8 @@ void link_dial(struct nxl_link *link)
 
 int link_dial_next(struct nxl_link *link)
 {
-    if (link->over || link->conn != NULL || link->trying != NULL || link->target_next >= link->target_count)
+    if (link->over || link->conn != NULL || link->trying != NULL ||
+        link->target_next >= link->target_count)
         return 0;
     dial_target(link);
     return 1;
@@ -147,7 +150,8 @@ void link_dial_cancel(struct nxl_link *link)
 
     if (link->resolve != NULL) {
         link->resolve->link = NULL;
-        (void)uv_cancel((uv_req_t *)&link->resolve->request); /* if it runs already, it ends by itself */
+        (void)uv_cancel(
+            (uv_req_t *)&link->resolve->request); /* if it runs already, it ends by itself */
         link->resolve = NULL;
     }
     link->trying = NULL;
@@ -164,7 +168,8 @@ static int same_ip(const struct sockaddr_storage *one, const struct sockaddr_sto
         return 0;
     if (one->ss_family == AF_INET)
         return in->sin_addr.s_addr == other_in->sin_addr.s_addr;
-    return one->ss_family == AF_INET6 && memcmp(&in6->sin6_addr, &other_in6->sin6_addr, sizeof(in6->sin6_addr)) == 0;
+    return one->ss_family == AF_INET6 &&
+           memcmp(&in6->sin6_addr, &other_in6->sin6_addr, sizeof(in6->sin6_addr)) == 0;
 }
 
 int link_dial_leads_to(struct nxl_link *link, int fd)
@@ -176,8 +181,10 @@ int link_dial_leads_to(struct nxl_link *link, int fd)
 
     if (getpeername(fd, (void *)&far, &size) != 0)
         return 0;
-    if (link->target_count == 0 && nxl_identity_split_address(link->address, host, sizeof(host), &port) == 0)
-        (void)add_numeric(link, host, port); /* the dial has not begun; a name is not looked up for this */
+    if (link->target_count == 0 &&
+        nxl_identity_split_address(link->address, host, sizeof(host), &port) == 0)
+        (void)add_numeric(link, host,
+                          port); /* the dial has not begun; a name is not looked up for this */
     for (uint32_t i = 0; i < link->target_count; i++) {
         if (same_ip(&link->targets[i], &far))
             return 1;

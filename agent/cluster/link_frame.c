@@ -1,4 +1,5 @@
-/* link_frame.c - frames of a connection: cut off, checked, handed on. Called by link_conn.c. Loop thread. */
+/* link_frame.c - frames of a connection: cut off, checked, handed on. Called by link_conn.c. Loop
+ * thread. */
 #include "cluster/link_internal.h"
 
 #include "base/mem.h"
@@ -73,7 +74,8 @@ static void conn_on_first_frame(struct conn *conn, struct nxl_view body)
 static int conn_next_frame(struct conn *conn, struct nxl_view *ret_body)
 {
     size_t max = conn->state == CONN_UP ? conn->links->frame_max : LINK_HELLO_MAX;
-    struct nxl_reader reader = nxl_reader_of(conn->in.data + conn->in_pos, conn->in.size - conn->in_pos);
+    struct nxl_reader reader =
+        nxl_reader_of(conn->in.data + conn->in_pos, conn->in.size - conn->in_pos);
     uint32_t size = nxl_reader_u32(&reader);
 
     if (reader.bad)
@@ -140,14 +142,17 @@ void conn_read(struct conn *conn)
         long size;
 
         if (total >= LINK_READ_QUOTA)
-            break; /* one TLS record fits a chunk, so the rest lies in the socket: the loop calls again */
+            break; /* one TLS record fits a chunk, so the rest lies in the socket: the loop calls
+                      again */
         size = conn->ssl != NULL ? conn_tls_read(conn, links->chunk, sizeof(links->chunk))
                                  : conn_recv(conn, links->chunk, sizeof(links->chunk));
         if (size == 0)
             break;
         if (size < 0) {
-            conn_fail(conn, conn->ssl != NULL && conn->state != CONN_UP ? LINK_FAIL_TLS : LINK_FAIL_REFUSED, "%s",
-                      conn->why);
+            conn_fail(conn,
+                      conn->ssl != NULL && conn->state != CONN_UP ? LINK_FAIL_TLS
+                                                                  : LINK_FAIL_REFUSED,
+                      "%s", conn->why);
             return;
         }
         total += (size_t)size;

@@ -8,7 +8,8 @@
 
 #include <stdio.h>
 
-static void fill_hello(const struct conn *conn, const struct nxl_link *link, struct nxl_message *hello)
+static void fill_hello(const struct conn *conn, const struct nxl_link *link,
+                       struct nxl_message *hello)
 {
     const struct nxl_links *links = conn->links;
 
@@ -43,7 +44,8 @@ enum nxl_code conn_send_hello(struct conn *conn, struct nxl_err *err)
 }
 
 /* Answers a refusal (an accepting side only) and ends the connection. */
-static void refuse(struct conn *conn, enum nxl_code code, enum link_failure failure, const char *why)
+static void refuse(struct conn *conn, enum nxl_code code, enum link_failure failure,
+                   const char *why)
 {
     const struct nxl_message bye = {.type = NXL_MESSAGE_BYE, .code = code, .text = why};
     struct nxl_err err;
@@ -66,13 +68,16 @@ static int check_version(struct conn *conn, struct nxl_view body)
     min = nxl_reader_u16(&reader);
     max = nxl_reader_u16(&reader);
     if (reader.bad || min > max) {
-        conn_fail(conn, LINK_FAIL_MALFORMED, "message HELLO: version range is cut off or upside down");
+        conn_fail(conn, LINK_FAIL_MALFORMED,
+                  "message HELLO: version range is cut off or upside down");
         return 0;
     }
     if (min <= NXL_MESSAGE_VERSION_MAX && max >= NXL_MESSAGE_VERSION_MIN)
         return 1;
-    (void)snprintf(why, sizeof(why), "no common version: agent at %s speaks %u to %u, agent of node %s speaks %u to %u",
-                   conn->peer, min, max, conn->links->node, NXL_MESSAGE_VERSION_MIN, NXL_MESSAGE_VERSION_MAX);
+    (void)snprintf(
+        why, sizeof(why),
+        "no common version: agent at %s speaks %u to %u, agent of node %s speaks %u to %u",
+        conn->peer, min, max, conn->links->node, NXL_MESSAGE_VERSION_MIN, NXL_MESSAGE_VERSION_MAX);
     if (!conn->outbound)
         (void)put_hello(conn, NULL, &err); /* so that the far side sees both ranges too */
     refuse(conn, NXL_VERSION, LINK_FAIL_VERSION, why);
@@ -85,26 +90,31 @@ static int check_identity(struct conn *conn, const struct nxl_message *hello)
     char why[NXL_ERR_TEXT_SIZE];
 
     if (strcmp(hello->cluster, links->cluster) != 0) {
-        (void)snprintf(why, sizeof(why), "agent of cluster %s, and this agent belongs to cluster '%s'",
+        (void)snprintf(why, sizeof(why),
+                       "agent of cluster %s, and this agent belongs to cluster '%s'",
                        nxl_quote(hello->cluster), links->cluster);
         refuse(conn, NXL_NOT_ALLOWED, LINK_FAIL_CLUSTER, why);
         return 0;
     }
     if (links->trust != NULL && strcmp(hello->node, conn->cert_node) != 0) {
-        (void)snprintf(why, sizeof(why), "hello says node %s and its certificate says '%s'", nxl_quote(hello->node),
-                       conn->cert_node);
+        (void)snprintf(why, sizeof(why), "hello says node %s and its certificate says '%s'",
+                       nxl_quote(hello->node), conn->cert_node);
         refuse(conn, NXL_NOT_ALLOWED, LINK_FAIL_NODE, why);
         return 0;
     }
-    if (!nxl_identity_is_label(hello->node, NXL_NODE_MAX) || !nxl_identity_is_agent_of(hello->agent, hello->node) ||
+    if (!nxl_identity_is_label(hello->node, NXL_NODE_MAX) ||
+        !nxl_identity_is_agent_of(hello->agent, hello->node) ||
         !nxl_identity_is_address(hello->address)) {
-        (void)snprintf(why, sizeof(why), "hello names node %s, agent %s, address %s: that is not node, node/..., host:port",
-                       nxl_quote(hello->node), nxl_quote(hello->agent), nxl_quote(hello->address));
+        (void)snprintf(
+            why, sizeof(why),
+            "hello names node %s, agent %s, address %s: that is not node, node/..., host:port",
+            nxl_quote(hello->node), nxl_quote(hello->agent), nxl_quote(hello->address));
         refuse(conn, NXL_NOT_ALLOWED, LINK_FAIL_NODE, why);
         return 0;
     }
     if (links->trust == NULL && (hello->flags & LINK_HELLO_INSECURE) == 0) {
-        refuse(conn, NXL_NOT_ALLOWED, LINK_FAIL_PLAINTEXT, "hello came in plaintext without consent (link.insecure)");
+        refuse(conn, NXL_NOT_ALLOWED, LINK_FAIL_PLAINTEXT,
+               "hello came in plaintext without consent (link.insecure)");
         return 0;
     }
     return 1;
@@ -130,7 +140,8 @@ static int check_life(struct conn *conn, const struct nxl_message *hello)
         return 0;
     }
     if (links_is_dead(links, hello->agent)) {
-        (void)snprintf(why, sizeof(why), "agent incarnation %s has ended: it may not come again", hello->agent);
+        (void)snprintf(why, sizeof(why), "agent incarnation %s has ended: it may not come again",
+                       hello->agent);
         refuse(conn, NXL_STALE, LINK_FAIL_ENDED, why);
         return 0;
     }
@@ -146,8 +157,9 @@ static void end_predecessors(const struct conn *conn, const struct nxl_message *
 
     for (struct nxl_link *link = links->list; link != NULL; link = next) {
         next = link->next; /* stays readable, whatever a callback ends */
-        if (link->over || link == conn->link || link->agent[0] == '\0' || strcmp(link->agent, hello->agent) == 0 ||
-            strcmp(link->node, hello->node) != 0 || strcmp(link->told, hello->address) != 0)
+        if (link->over || link == conn->link || link->agent[0] == '\0' ||
+            strcmp(link->agent, hello->agent) == 0 || strcmp(link->node, hello->node) != 0 ||
+            strcmp(link->told, hello->address) != 0)
             continue;
         if (link->conn != NULL) {
             link_ping(link);
@@ -156,18 +168,21 @@ static void end_predecessors(const struct conn *conn, const struct nxl_message *
         {
             char why[NXL_ERR_TEXT_SIZE];
 
-            (void)snprintf(why, sizeof(why), "agent %s answers at %s instead", hello->agent, hello->address);
+            (void)snprintf(why, sizeof(why), "agent %s answers at %s instead", hello->agent,
+                           hello->address);
             link_end(link, 1, NULL, why);
         }
     }
 }
 
-/* We are dialling the very address that an agent unknown so far says it has, and it comes from there:
- * this is whom the dial asked for, so one link serves both. NULL if there is no such dial. */
+/* We are dialling the very address that an agent unknown so far says it has, and it comes from
+ * there: this is whom the dial asked for, so one link serves both. NULL if there is no such dial.
+ */
 static struct nxl_link *find_awaited(const struct conn *conn, const struct nxl_message *hello)
 {
     for (struct nxl_link *link = conn->links->list; link != NULL; link = link->next) {
-        if (link->agent[0] == '\0' && strcmp(link->address, hello->address) == 0 && link_dial_leads_to(link, conn->fd))
+        if (link->agent[0] == '\0' && strcmp(link->address, hello->address) == 0 &&
+            link_dial_leads_to(link, conn->fd))
             return link;
     }
     return NULL;
@@ -191,7 +206,8 @@ static struct nxl_link *choose_link(struct conn *conn, const struct nxl_message 
     }
     if (dialled == NULL) {
         if (link == NULL && links->count >= links->links_max) {
-            (void)snprintf(why, sizeof(why), "this agent has %u links already (link.links_max)", links->count);
+            (void)snprintf(why, sizeof(why), "this agent has %u links already (link.links_max)",
+                           links->count);
             refuse(conn, NXL_LIMIT, LINK_FAIL_LIMIT, why);
             return NULL;
         }
@@ -207,14 +223,17 @@ static struct nxl_link *choose_link(struct conn *conn, const struct nxl_message 
     conn->link = NULL;
     if (link == NULL)
         link = links_new_link(links, address, hello->agent);
-    if (dialled->conn != NULL) { /* it came up the other way meanwhile: only the address was somebody else's */
+    if (dialled->conn !=
+        NULL) { /* it came up the other way meanwhile: only the address was somebody else's */
         (void)nxl_copy_text(dialled->address, sizeof(dialled->address), dialled->told);
     } else if (dialled->agent[0] == '\0') {
         (void)nxl_copy_text(link->address, sizeof(link->address), address);
-        (void)snprintf(why, sizeof(why), "the agent at %s is linked already as %s", address, hello->agent);
+        (void)snprintf(why, sizeof(why), "the agent at %s is linked already as %s", address,
+                       hello->agent);
         link_end(dialled, 0, link, why);
     } else {
-        int same_node = strcmp(dialled->node, hello->node) == 0 || nxl_identity_is_agent_of(dialled->agent, hello->node);
+        int same_node = strcmp(dialled->node, hello->node) == 0 ||
+                        nxl_identity_is_agent_of(dialled->agent, hello->node);
 
         (void)snprintf(why, sizeof(why), "agent %s answers at %s instead", hello->agent, address);
         link_end(dialled, same_node, NULL, why);
@@ -224,10 +243,12 @@ static struct nxl_link *choose_link(struct conn *conn, const struct nxl_message 
 
 /* Of two connections between the same two agents the one dialled by the smaller stays; of two that
  * the same side dialled, the later one: nobody dials while it has one. */
-static int is_winner(const struct nxl_link *link, const struct conn *conn, const struct nxl_message *hello)
+static int is_winner(const struct nxl_link *link, const struct conn *conn,
+                     const struct nxl_message *hello)
 {
     const struct nxl_links *links = conn->links;
-    int we_are_smaller = nxl_identity_order(links->node, links->agent, hello->node, hello->agent) < 0;
+    int we_are_smaller =
+        nxl_identity_order(links->node, links->agent, hello->node, hello->agent) < 0;
 
     if (link->conn == NULL || link->conn->outbound == conn->outbound)
         return 1;
@@ -262,7 +283,8 @@ void conn_on_hello(struct conn *conn, struct nxl_view body)
         return;
     }
     if (!is_winner(link, conn, &hello)) {
-        nxl_debug("link", "event=crossing agent=%s kept=%s", hello.agent, link->conn->outbound ? "ours" : "theirs");
+        nxl_debug("link", "event=crossing agent=%s kept=%s", hello.agent,
+                  link->conn->outbound ? "ours" : "theirs");
         if (link->trying == conn)
             link->trying = NULL;
         conn_refuse(conn, NXL_BUSY, "another connection between these agents stays");

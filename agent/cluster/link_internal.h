@@ -1,7 +1,8 @@
-/* link_internal.h - what the rooms of the link share: the set (links.c), one far agent (link.c), one
- * connection (link_conn.c), the handshake (link_hello.c), TLS (link_tls.c), notices (link_notice.c).
- * Loop thread only. Links and connections that ended stay readable until the loop's next turn, so a
- * callback may end anything; whoever loops looks at `over` and `dead` after each callback. */
+/* link_internal.h - what the rooms of the link share: the set (links.c), one far agent (link.c),
+ * one connection (link_conn.c), the handshake (link_hello.c), TLS (link_tls.c), notices
+ * (link_notice.c). Loop thread only. Links and connections that ended stay readable until the
+ * loop's next turn, so a callback may end anything; whoever loops looks at `over` and `dead` after
+ * each callback. */
 #ifndef NXL_CLUSTER_LINK_INTERNAL_H
 #define NXL_CLUSTER_LINK_INTERNAL_H
 
@@ -20,7 +21,8 @@
 #define LINK_OUT_PUMP (1u << 20)     /* notices are fed while fewer bytes wait */
 #define LINK_READ_QUOTA (512u << 10) /* bytes per turn and connection */
 #define LINK_CHUNK (64u << 10)
-#define LINK_HELLO_MAX 65535u   /* the third byte of a first frame is 0, so it never looks like TLS */
+#define LINK_HELLO_MAX 65535u /* the third byte of a first frame is 0, so it never looks like TLS  \
+                               */
 #define LINK_HALF_OPEN_MAX 256u /* accepted connections that have not said who they are */
 #define LINK_BACKOFF_MIN (100 * NXL_MS)
 #define LINK_ENDED_MAX 1024u
@@ -72,9 +74,9 @@ struct conn {
     unsigned head_size, head_used;
     struct nxl_bytes in, out;
     size_t in_pos, out_pos;
-    char peer[96];                       /* socket address, for logs */
-    char cert_node[NXL_NODE_MAX + 1];    /* proven by TLS, "" in plaintext */
-    char why[NXL_ERR_TEXT_SIZE];         /* of broken */
+    char peer[96];                    /* socket address, for logs */
+    char cert_node[NXL_NODE_MAX + 1]; /* proven by TLS, "" in plaintext */
+    char why[NXL_ERR_TEXT_SIZE];      /* of broken */
 };
 
 struct link_frame { /* a notice frame: unacknowledged (ours) or held (theirs) */
@@ -170,7 +172,7 @@ struct nxl_links {
     uint32_t half_open;
     struct nxl_message_decoder *decoder;        /* for on_message */
     struct nxl_message_decoder *notice_decoder; /* apart: resume may run inside on_message */
-    struct nxl_timer *later;                    /* next turn: broken connections, unread rest, the dead */
+    struct nxl_timer *later; /* next turn: broken connections, unread rest, the dead */
     struct nxl_link *dead_links;
     struct conn *dead_conns;
     struct link_ended *ended;
@@ -191,7 +193,8 @@ void links_forget(struct nxl_link *link); /* at close: over without a callback *
 void links_bury_conn(struct conn *conn);
 void links_bury_link(struct nxl_link *link);
 struct nxl_link *links_new_link(struct nxl_links *links, const char *address, const char *agent);
-void links_name_link(struct nxl_link *link, const char *agent); /* sets agent; restores counters of a former link */
+void links_name_link(struct nxl_link *link,
+                     const char *agent); /* sets agent; restores counters of a former link */
 void links_remember_end(struct nxl_link *link, int dead);
 int links_is_dead(const struct nxl_links *links, const char *agent);
 
@@ -208,10 +211,11 @@ void link_pong(struct nxl_link *link, const struct nxl_message *pong);
 void link_end(struct nxl_link *link, int dead, struct nxl_link *heir, const char *why);
 
 /* link_dial.c: link.c calls */
-void link_dial(struct nxl_link *link); /* looks the name up again, then connects */
+void link_dial(struct nxl_link *link);     /* looks the name up again, then connects */
 int link_dial_next(struct nxl_link *link); /* 1: another address of the same name is tried */
 void link_dial_cancel(struct nxl_link *link);
-/* 1 if the far end of a connected socket has the IP address that this link dials. For link_hello.c. */
+/* 1 if the far end of a connected socket has the IP address that this link dials. For link_hello.c.
+ */
 int link_dial_leads_to(struct nxl_link *link, int fd);
 
 /* link_conn.c, link_io.c (bytes), link_frame.c (frames) */
@@ -220,14 +224,16 @@ enum nxl_code conn_watch(struct conn *conn, unsigned events, struct nxl_err *err
 void conn_close(struct conn *conn); /* no callback; NULL is fine */
 /* Ends a connection because of a failure; tells the link, logs, counts. */
 void conn_fail(struct conn *conn, enum link_failure failure, const char *fmt, ...) NXL_PRINTF(3, 4);
-/* Says why in a last message (code NXL_BUSY: another connection stays), then closes. No callback. */
+/* Says why in a last message (code NXL_BUSY: another connection stays), then closes. No callback.
+ */
 void conn_refuse(struct conn *conn, enum nxl_code code, const char *why);
 enum nxl_code conn_put(struct conn *conn, const struct nxl_message *message, struct nxl_err *err);
 void conn_put_frame(struct conn *conn, const void *frame, size_t size);
 void conn_flush(struct conn *conn);
 size_t conn_backlog(const struct conn *conn);
 void conn_want(struct conn *conn); /* asks the loop for what is to be done */
-/* 1: the first bytes are of the kind that we speak. 0: more must come. -1: the connection has ended. */
+/* 1: the first bytes are of the kind that we speak. 0: more must come. -1: the connection has
+ * ended. */
 int conn_sniff(struct conn *conn);
 void conn_read(struct conn *conn);    /* what the socket holds now; may end the connection */
 void conn_unpause(struct conn *conn); /* goes on with frames that were left */
@@ -253,7 +259,8 @@ void conn_on_hello(struct conn *conn, struct nxl_view body);
 void notices_attach(struct nxl_link *link, uint64_t far_seen); /* a new connection is up */
 void notices_detach(struct nxl_link *link);
 void notices_pump(struct nxl_link *link);
-void notices_on_notice(struct nxl_link *link, const struct nxl_message *notice, struct nxl_view body);
+void notices_on_notice(struct nxl_link *link, const struct nxl_message *notice,
+                       struct nxl_view body);
 void notices_on_ack(struct nxl_link *link, const struct nxl_message *ack);
 void notices_flush_acks(struct nxl_link *link);
 void notices_resume(struct nxl_link *link);

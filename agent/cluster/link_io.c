@@ -120,34 +120,37 @@ long conn_recv(struct conn *conn, void *to, size_t room)
         return (long)got;
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return 0;
-    (void)snprintf(conn->why, sizeof(conn->why), "%s", got == 0 ? "the far side closed the connection" : strerror(errno));
+    (void)snprintf(conn->why, sizeof(conn->why), "%s",
+                   got == 0 ? "the far side closed the connection" : strerror(errno));
     return -1;
 }
 
 int conn_sniff(struct conn *conn)
 {
-    static const struct nxl_message tls_only = {.type = NXL_MESSAGE_BYE,
-                                                .code = NXL_NOT_ALLOWED,
-                                                .text = "this agent speaks TLS only (its link.insecure is false)"};
+    static const struct nxl_message tls_only = {
+        .type = NXL_MESSAGE_BYE,
+        .code = NXL_NOT_ALLOWED,
+        .text = "this agent speaks TLS only (its link.insecure is false)"};
     struct nxl_links *links = conn->links;
     int tls;
 
     while (conn->head_size < sizeof(conn->head)) {
-        ssize_t got = recv(conn->fd, conn->head + conn->head_size, sizeof(conn->head) - conn->head_size, 0);
+        ssize_t got =
+            recv(conn->fd, conn->head + conn->head_size, sizeof(conn->head) - conn->head_size, 0);
 
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
             return 0;
         if (got <= 0) {
-            conn_fail(conn, LINK_FAIL_REFUSED, "closed before the first frame%s%s", got < 0 ? ": " : "",
-                      got < 0 ? strerror(errno) : "");
+            conn_fail(conn, LINK_FAIL_REFUSED, "closed before the first frame%s%s",
+                      got < 0 ? ": " : "", got < 0 ? strerror(errno) : "");
             return -1;
         }
         conn->head_size += (unsigned)got;
     }
-    tls = conn->head[0] >= 0x14 && conn->head[0] <= 0x17 && conn->head[1] == 3 && conn->head[2] >= 1 &&
-          conn->head[2] <= 4;
+    tls = conn->head[0] >= 0x14 && conn->head[0] <= 0x17 && conn->head[1] == 3 &&
+          conn->head[2] >= 1 && conn->head[2] <= 4;
     if (tls == (links->trust != NULL))
         return 1;
     if (!tls && !conn->outbound) {
@@ -157,7 +160,9 @@ int conn_sniff(struct conn *conn)
         (void)conn_put(conn, &tls_only, &err); /* a courtesy */
     }
     conn_fail(conn, LINK_FAIL_PLAINTEXT,
-              tls ? "the far side speaks TLS and this agent plaintext only: set link.insecure on both or on neither"
-                  : "the far side speaks plaintext and this agent TLS only: set link.insecure on both or on neither");
+              tls ? "the far side speaks TLS and this agent plaintext only: set link.insecure on "
+                    "both or on neither"
+                  : "the far side speaks plaintext and this agent TLS only: set link.insecure on "
+                    "both or on neither");
     return -1;
 }

@@ -13,7 +13,8 @@
 
 /* ---- queues ------------------------------------------------------------------------------- */
 
-static struct link_frame *frame_new(const void *data, size_t size, uint64_t sequence, uint64_t cookie)
+static struct link_frame *frame_new(const void *data, size_t size, uint64_t sequence,
+                                    uint64_t cookie)
 {
     struct link_frame *frame = nxl_new0(sizeof(*frame) + size);
 
@@ -54,7 +55,8 @@ static struct link_frame *queue_take(struct link_queue *queue, uint64_t sequence
 {
     struct link_frame *before = NULL;
 
-    for (struct link_frame *frame = queue->head; frame != NULL; before = frame, frame = frame->next) {
+    for (struct link_frame *frame = queue->head; frame != NULL;
+         before = frame, frame = frame->next) {
         if (frame->sequence != sequence)
             continue;
         if (before == NULL)
@@ -72,7 +74,8 @@ static struct link_frame *queue_take(struct link_queue *queue, uint64_t sequence
 /* ---- ours --------------------------------------------------------------------------------- */
 
 /* Frees the frame before it tells, so that the callback may do anything. */
-static void frame_end(struct nxl_link *link, struct link_frame *frame, enum nxl_code code, const char *why)
+static void frame_end(struct nxl_link *link, struct link_frame *frame, enum nxl_code code,
+                      const char *why)
 {
     struct nxl_links *links = link->links;
     uint64_t cookie = frame->cookie;
@@ -84,8 +87,8 @@ static void frame_end(struct nxl_link *link, struct link_frame *frame, enum nxl_
     links->ops->on_notice_end(links->arg, cookie, code, why);
 }
 
-enum nxl_code nxl_link_notice(struct nxl_link *link, const struct nxl_message *notice, uint64_t cookie,
-                              struct nxl_err *err)
+enum nxl_code nxl_link_notice(struct nxl_link *link, const struct nxl_message *notice,
+                              uint64_t cookie, struct nxl_err *err)
 {
     struct nxl_links *links = link->links;
     struct link_notices *notices = &link->notices;
@@ -95,19 +98,23 @@ enum nxl_code nxl_link_notice(struct nxl_link *link, const struct nxl_message *n
     enum nxl_code code;
 
     if (notice->type != NXL_MESSAGE_NOTICE)
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "notice: message type %u is no notice", notice->type);
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "notice: message type %u is no notice",
+                           notice->type);
     if (link->over)
-        return nxl_err_set(err, NXL_REMOTE_DISCONNECT, 0, "notice: agent '%s' is gone", link->agent);
+        return nxl_err_set(err, NXL_REMOTE_DISCONNECT, 0, "notice: agent '%s' is gone",
+                           link->agent);
     message.sequence = notices->last + 1;
     code = nxl_message_encode(&message, &bytes, err);
     if (code != NXL_OK)
         return code;
-    if (notices->unacked.count >= links->notices_max || notices->unacked.bytes + bytes.size > links->notice_bytes_max)
-        return nxl_err_set(err, NXL_LIMIT, 0,
-                           "notice: %u notices of %zu bytes wait for agent '%s' already (link.notices_max %u, "
-                           "link.notice_bytes_max %zu)",
-                           notices->unacked.count, notices->unacked.bytes, link->agent, links->notices_max,
-                           links->notice_bytes_max);
+    if (notices->unacked.count >= links->notices_max ||
+        notices->unacked.bytes + bytes.size > links->notice_bytes_max)
+        return nxl_err_set(
+            err, NXL_LIMIT, 0,
+            "notice: %u notices of %zu bytes wait for agent '%s' already (link.notices_max %u, "
+            "link.notice_bytes_max %zu)",
+            notices->unacked.count, notices->unacked.bytes, link->agent, links->notices_max,
+            links->notice_bytes_max);
     frame = frame_new(bytes.data, bytes.size, ++notices->last, cookie);
     queue_append(&notices->unacked, frame);
     if (notices->unsent == NULL)
@@ -145,7 +152,8 @@ void notices_on_ack(struct nxl_link *link, const struct nxl_message *ack)
     struct link_frame *frame;
 
     if ((ack->flags & LINK_ACK_UP_TO) != 0) {
-        while (!link->over && notices->unacked.head != NULL && notices->unacked.head->sequence <= ack->sequence)
+        while (!link->over && notices->unacked.head != NULL &&
+               notices->unacked.head->sequence <= ack->sequence)
             frame_end(link, queue_pop(&notices->unacked), NXL_OK, "");
         return;
     }
@@ -228,7 +236,8 @@ void notices_flush_acks(struct nxl_link *link)
     struct nxl_message ack = {.type = NXL_MESSAGE_NOTICE_ACK, .flags = LINK_ACK_UP_TO};
     struct nxl_err err;
 
-    if (!link->notices.ack_due || link->conn == NULL || conn_backlog(link->conn) >= 2 * LINK_OUT_MAX)
+    if (!link->notices.ack_due || link->conn == NULL ||
+        conn_backlog(link->conn) >= 2 * LINK_OUT_MAX)
         return;
     link->notices.ack_due = 0;
     ack.sequence = link->notices.seen;
@@ -256,7 +265,8 @@ static int notice_offer(struct nxl_link *link, const struct nxl_message *notice)
     return 1;
 }
 
-void notices_on_notice(struct nxl_link *link, const struct nxl_message *notice, struct nxl_view body)
+void notices_on_notice(struct nxl_link *link, const struct nxl_message *notice,
+                       struct nxl_view body)
 {
     struct link_notices *notices = &link->notices;
     uint64_t newest = notices->held.tail != NULL ? notices->held.tail->sequence : notices->seen;
@@ -293,10 +303,10 @@ void notices_resume(struct nxl_link *link)
         struct link_frame *frame = notices->held.head;
         struct nxl_message notice;
         struct nxl_err err;
-        enum nxl_code code = nxl_message_decode(links->notice_decoder, (struct nxl_view){frame->data, frame->size},
-                                                &notice, &err);
+        enum nxl_code code = nxl_message_decode(
+            links->notice_decoder, (struct nxl_view){frame->data, frame->size}, &notice, &err);
 
-        NXL_ASSERT(code == NXL_OK); /* it was decoded when it came */
+        NXL_ASSERT(code == NXL_OK);      /* it was decoded when it came */
         (void)queue_pop(&notices->held); /* a callback may end the link and with it the queue */
         if (!notice_offer(link, &notice)) {
             if (link->over) {
@@ -328,7 +338,8 @@ void notices_resume(struct nxl_link *link)
 void notices_attach(struct nxl_link *link, uint64_t far_seen)
 {
     struct link_notices *notices = &link->notices;
-    uint32_t first = (notices->refusal_next + LINK_REFUSALS_MAX - notices->refusal_count) % LINK_REFUSALS_MAX;
+    uint32_t first =
+        (notices->refusal_next + LINK_REFUSALS_MAX - notices->refusal_count) % LINK_REFUSALS_MAX;
     struct conn *conn = link->conn;
     int was_corked = conn->corked;
 

@@ -2,7 +2,6 @@
  * conn_send(), so it never blocks and never raises SIGPIPE. Called by link_conn.c. Loop thread. */
 #include "cluster/link_internal.h"
 
-
 #include <openssl/bio.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -53,8 +52,9 @@ BIO_METHOD *conn_tls_method(void)
 {
     BIO_METHOD *method = BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "nixlet link");
 
-    if (method == NULL || BIO_meth_set_read(method, bio_read) != 1 || BIO_meth_set_write(method, bio_write) != 1 ||
-        BIO_meth_set_ctrl(method, bio_ctrl) != 1 || BIO_meth_set_create(method, bio_create) != 1) {
+    if (method == NULL || BIO_meth_set_read(method, bio_read) != 1 ||
+        BIO_meth_set_write(method, bio_write) != 1 || BIO_meth_set_ctrl(method, bio_ctrl) != 1 ||
+        BIO_meth_set_create(method, bio_create) != 1) {
         BIO_meth_free(method);
         return NULL;
     }
@@ -90,7 +90,8 @@ static void explain(struct conn *conn, const char *step)
     else if (reason != NULL)
         (void)snprintf(conn->why, sizeof(conn->why), "%s: %s", step, reason);
     else if (conn->why[0] == '\0')
-        (void)snprintf(conn->why, sizeof(conn->why), "%s: the far side closed the connection", step);
+        (void)snprintf(conn->why, sizeof(conn->why), "%s: the far side closed the connection",
+                       step);
 }
 
 /* 0 for "wait", -1 with conn->why for the rest. */

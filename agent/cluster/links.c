@@ -202,33 +202,38 @@ static struct nxl_link *find_by_address(struct nxl_links *links, const char *add
     return NULL;
 }
 
-enum nxl_code nxl_links_get(struct nxl_links *links, const char *address, const char *agent, struct nxl_link **ret,
-                            struct nxl_err *err)
+enum nxl_code nxl_links_get(struct nxl_links *links, const char *address, const char *agent,
+                            struct nxl_link **ret, struct nxl_err *err)
 {
     struct nxl_link *link = NULL;
     int known = agent != NULL && agent[0] != '\0';
 
     if (known && !nxl_identity_is_incarnation(agent))
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "link: agent %s is not of the form node/boot/random",
-                           nxl_quote(agent));
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0,
+                           "link: agent %s is not of the form node/boot/random", nxl_quote(agent));
     if (known && strcmp(agent, links->agent) == 0)
         return nxl_err_set(err, NXL_INVALID_PARAM, 0, "link: '%s' is this agent itself", agent);
     if (known && links_is_dead(links, agent))
-        return nxl_err_set(err, NXL_REMOTE_DISCONNECT, 0, "link: agent '%s' is gone for good", agent);
+        return nxl_err_set(err, NXL_REMOTE_DISCONNECT, 0, "link: agent '%s' is gone for good",
+                           agent);
     if (known)
         link = nxl_links_find(links, agent);
     if (link == NULL) {
-        if (address == NULL || !nxl_identity_is_address(address) || strlen(address) >= sizeof(link->address))
-            return nxl_err_set(err, NXL_INVALID_PARAM, 0, "link: address %s is not of the form host:port",
+        if (address == NULL || !nxl_identity_is_address(address) ||
+            strlen(address) >= sizeof(link->address))
+            return nxl_err_set(err, NXL_INVALID_PARAM, 0,
+                               "link: address %s is not of the form host:port",
                                nxl_quote(address != NULL ? address : ""));
         if (!known && strcmp(address, links->address) == 0)
-            return nxl_err_set(err, NXL_INVALID_PARAM, 0, "link: '%s' is an address of this agent itself", address);
+            return nxl_err_set(err, NXL_INVALID_PARAM, 0,
+                               "link: '%s' is an address of this agent itself", address);
         if (!known)
             link = find_by_address(links, address);
     }
     if (link == NULL) {
         if (links->count >= links->links_max)
-            return nxl_err_set(err, NXL_LIMIT, 0, "link: there are %u links already (link.links_max)", links->count);
+            return nxl_err_set(err, NXL_LIMIT, 0,
+                               "link: there are %u links already (link.links_max)", links->count);
         link = links_new_link(links, address, known ? agent : "");
         link_start(link);
     }

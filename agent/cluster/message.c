@@ -1,4 +1,5 @@
-/* message.c - encoder of the messages between agents (message_decode.c reads them). Pure; loop thread. */
+/* message.c - encoder of the messages between agents (message_decode.c reads them). Pure; loop
+ * thread. */
 #include "cluster/message.h"
 
 #include "base/bytes.h"
@@ -6,14 +7,17 @@
 
 #include <string.h>
 
-static const void *member_at(const struct nxl_message *message, const struct nxl_message_field *field)
+static const void *member_at(const struct nxl_message *message,
+                             const struct nxl_message_field *field)
 {
     return (const char *)message + field->offset;
 }
 
-static enum nxl_code too_large(struct nxl_err *err, const struct nxl_message_field *field, size_t size, size_t max)
+static enum nxl_code too_large(struct nxl_err *err, const struct nxl_message_field *field,
+                               size_t size, size_t max)
 {
-    return nxl_err_set(err, NXL_LIMIT, 0, "%s has %zu, and at most %zu are allowed", field->name, size, max);
+    return nxl_err_set(err, NXL_LIMIT, 0, "%s has %zu, and at most %zu are allowed", field->name,
+                       size, max);
 }
 
 static enum nxl_code put_text(struct nxl_bytes *to, const struct nxl_message *message,
@@ -39,15 +43,18 @@ static enum nxl_code put_backends(struct nxl_bytes *to, const struct nxl_message
         const struct nxl_message_backend *backend = &message->backends[i];
 
         if (backend->address.size > NXL_MESSAGE_BACKEND_ADDRESS_MAX)
-            return nxl_err_set(err, NXL_LIMIT, 0, "address of backend '%s' has %zu bytes, and at most %u are allowed",
-                               backend->name, backend->address.size, NXL_MESSAGE_BACKEND_ADDRESS_MAX);
+            return nxl_err_set(err, NXL_LIMIT, 0,
+                               "address of backend '%s' has %zu bytes, and at most %u are allowed",
+                               backend->name, backend->address.size,
+                               NXL_MESSAGE_BACKEND_ADDRESS_MAX);
         nxl_bytes_put_text(to, backend->name);
         nxl_bytes_put_view(to, backend->address);
     }
     return NXL_OK;
 }
 
-static enum nxl_code put_keys(struct nxl_bytes *to, const struct nxl_message_region *region, struct nxl_err *err)
+static enum nxl_code put_keys(struct nxl_bytes *to, const struct nxl_message_region *region,
+                              struct nxl_err *err)
 {
     if (region->key_count > NXL_BACKENDS_MAX)
         return nxl_err_set(err, NXL_LIMIT, 0, "region %llu has %u keys, and at most %u are allowed",
@@ -55,8 +62,9 @@ static enum nxl_code put_keys(struct nxl_bytes *to, const struct nxl_message_reg
     nxl_bytes_put_u8(to, (uint8_t)region->key_count);
     for (uint32_t i = 0; i < region->key_count; i++) {
         if (region->keys[i].key.size > NXL_MESSAGE_KEY_MAX)
-            return nxl_err_set(err, NXL_LIMIT, 0, "a key of region %llu has %zu bytes, and at most %u are allowed",
-                               (unsigned long long)region->id, region->keys[i].key.size, NXL_MESSAGE_KEY_MAX);
+            return nxl_err_set(
+                err, NXL_LIMIT, 0, "a key of region %llu has %zu bytes, and at most %u are allowed",
+                (unsigned long long)region->id, region->keys[i].key.size, NXL_MESSAGE_KEY_MAX);
         nxl_bytes_put_u8(to, region->keys[i].backend);
         nxl_bytes_put_view(to, region->keys[i].key);
     }
@@ -134,7 +142,8 @@ static enum nxl_code put_field(struct nxl_bytes *to, const struct nxl_message *m
 static enum nxl_code put_body(struct nxl_bytes *to, const struct nxl_message *message,
                               const struct nxl_message_shape *shape, struct nxl_err *err)
 {
-    for (const struct nxl_message_field *field = shape->fields; field->form != NXL_FORM_NONE; field++) {
+    for (const struct nxl_message_field *field = shape->fields; field->form != NXL_FORM_NONE;
+         field++) {
         enum nxl_code code = put_field(to, message, field, err);
 
         if (code != NXL_OK)
@@ -143,7 +152,8 @@ static enum nxl_code put_body(struct nxl_bytes *to, const struct nxl_message *me
     return NXL_OK;
 }
 
-enum nxl_code nxl_message_encode(const struct nxl_message *message, struct nxl_bytes *to, struct nxl_err *err)
+enum nxl_code nxl_message_encode(const struct nxl_message *message, struct nxl_bytes *to,
+                                 struct nxl_err *err)
 {
     const struct nxl_message_shape *shape = nxl_message_shape_of(message->type);
     size_t start = to->size;
@@ -151,13 +161,15 @@ enum nxl_code nxl_message_encode(const struct nxl_message *message, struct nxl_b
     enum nxl_code code;
 
     if (shape == NULL)
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "encode message: type %u does not exist", message->type);
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "encode message: type %u does not exist",
+                           message->type);
     nxl_bytes_put_u32(to, 0); /* the size, known below */
     nxl_bytes_put_u16(to, message->type);
     code = put_body(to, message, shape, err);
     size = to->size - start - sizeof(uint32_t);
     if (code == NXL_OK && size > NXL_MESSAGE_FRAME_MAX)
-        code = nxl_err_set(err, NXL_LIMIT, 0, "the frame has %zu bytes, and at most %u are allowed: send it in parts",
+        code = nxl_err_set(err, NXL_LIMIT, 0,
+                           "the frame has %zu bytes, and at most %u are allowed: send it in parts",
                            size, NXL_MESSAGE_FRAME_MAX);
     if (code != NXL_OK) {
         to->size = start; /* nothing was appended */

@@ -1,4 +1,5 @@
-/* message_decode.c - reads messages of other agents, whatever they hold. Pure; one decoder per reader. */
+/* message_decode.c - reads messages of other agents, whatever they hold. Pure; one decoder per
+ * reader. */
 #include "cluster/message.h"
 
 #include "base/bytes.h"
@@ -32,13 +33,15 @@ void nxl_message_decoder_free(struct nxl_message_decoder *decoder)
     free(decoder);
 }
 
-static enum nxl_code wrong(struct nxl_err *err, const struct nxl_message_field *field, const char *what)
+static enum nxl_code wrong(struct nxl_err *err, const struct nxl_message_field *field,
+                           const char *what)
 {
     return nxl_err_set(err, NXL_MISMATCH, 0, "%s %s", field->name, what);
 }
 
 static enum nxl_code read_text(struct nxl_message_decoder *decoder, struct nxl_reader *reader,
-                               const struct nxl_message_field *field, const char **ret, struct nxl_err *err)
+                               const struct nxl_message_field *field, const char **ret,
+                               struct nxl_err *err)
 {
     char *to = decoder->texts + decoder->text_size;
     size_t room = TEXTS_SIZE - decoder->text_size;
@@ -74,8 +77,8 @@ static enum nxl_code read_backends(struct nxl_reader *reader, const struct nxl_m
     return NXL_OK;
 }
 
-static enum nxl_code read_region(struct nxl_reader *reader, uint32_t index, struct nxl_message_region *to,
-                                 struct nxl_err *err)
+static enum nxl_code read_region(struct nxl_reader *reader, uint32_t index,
+                                 struct nxl_message_region *to, struct nxl_err *err)
 {
     to->id = nxl_reader_u64(reader);
     to->addr = nxl_reader_u64(reader);
@@ -88,24 +91,28 @@ static enum nxl_code read_region(struct nxl_reader *reader, uint32_t index, stru
     if (to->addr + to->len < to->addr)
         return nxl_err_set(err, NXL_MISMATCH, 0, "regions[%u] addr plus len overflows", index);
     if (to->kind >= NXL_MEM_KINDS)
-        return nxl_err_set(err, NXL_MISMATCH, 0, "regions[%u] kind %u is not known", index, to->kind);
+        return nxl_err_set(err, NXL_MISMATCH, 0, "regions[%u] kind %u is not known", index,
+                           to->kind);
     if (to->key_count > NXL_BACKENDS_MAX)
-        return nxl_err_set(err, NXL_MISMATCH, 0, "regions[%u] key_count %u is above %u", index, to->key_count,
-                           NXL_BACKENDS_MAX);
+        return nxl_err_set(err, NXL_MISMATCH, 0, "regions[%u] key_count %u is above %u", index,
+                           to->key_count, NXL_BACKENDS_MAX);
     for (uint32_t i = 0; i < to->key_count; i++) {
         to->keys[i].backend = nxl_reader_u8(reader);
         to->keys[i].key = nxl_reader_view(reader);
         if (reader->bad || to->keys[i].key.size > NXL_MESSAGE_KEY_MAX)
-            return nxl_err_set(err, NXL_MISMATCH, 0, "regions[%u] keys[%u] is cut off or too long", index, i);
+            return nxl_err_set(err, NXL_MISMATCH, 0, "regions[%u] keys[%u] is cut off or too long",
+                               index, i);
         if (to->keys[i].backend >= NXL_BACKENDS_MAX)
-            return nxl_err_set(err, NXL_MISMATCH, 0, "regions[%u] keys[%u] backend %u does not exist", index, i,
+            return nxl_err_set(err, NXL_MISMATCH, 0,
+                               "regions[%u] keys[%u] backend %u does not exist", index, i,
                                to->keys[i].backend);
     }
     return NXL_OK;
 }
 
 static enum nxl_code read_regions(struct nxl_message_decoder *decoder, struct nxl_reader *reader,
-                                  const struct nxl_message_field *field, struct nxl_message *ret, struct nxl_err *err)
+                                  const struct nxl_message_field *field, struct nxl_message *ret,
+                                  struct nxl_err *err)
 {
     uint32_t count = nxl_reader_u32(reader);
 
@@ -129,7 +136,8 @@ static enum nxl_code read_regions(struct nxl_message_decoder *decoder, struct nx
 }
 
 static enum nxl_code read_ids(struct nxl_message_decoder *decoder, struct nxl_reader *reader,
-                              const struct nxl_message_field *field, struct nxl_message *ret, struct nxl_err *err)
+                              const struct nxl_message_field *field, struct nxl_message *ret,
+                              struct nxl_err *err)
 {
     uint32_t count = nxl_reader_u32(reader);
 
@@ -149,7 +157,8 @@ static enum nxl_code read_ids(struct nxl_message_decoder *decoder, struct nxl_re
 }
 
 static enum nxl_code read_field(struct nxl_message_decoder *decoder, struct nxl_reader *reader,
-                                const struct nxl_message_field *field, struct nxl_message *ret, struct nxl_err *err)
+                                const struct nxl_message_field *field, struct nxl_message *ret,
+                                struct nxl_err *err)
 {
     void *member = (char *)ret + field->offset;
     struct nxl_view *view = member;
@@ -186,28 +195,40 @@ static enum nxl_code read_field(struct nxl_message_decoder *decoder, struct nxl_
 static void empty(struct nxl_message *message)
 {
     *message = (struct nxl_message){
-        .cluster = "", .node = "", .agent = "", .address = "", .ns = "", .name = "", .incarnation = "",
-        .from_ns = "", .from_name = "", .from_incarnation = "", .text = "",
+        .cluster = "",
+        .node = "",
+        .agent = "",
+        .address = "",
+        .ns = "",
+        .name = "",
+        .incarnation = "",
+        .from_ns = "",
+        .from_name = "",
+        .from_incarnation = "",
+        .text = "",
         .payload = {"", 0},
     };
 }
 
 static enum nxl_code read_body(struct nxl_message_decoder *decoder, struct nxl_reader *reader,
-                               const struct nxl_message_shape *shape, struct nxl_message *ret, struct nxl_err *err)
+                               const struct nxl_message_shape *shape, struct nxl_message *ret,
+                               struct nxl_err *err)
 {
-    for (const struct nxl_message_field *field = shape->fields; field->form != NXL_FORM_NONE; field++) {
+    for (const struct nxl_message_field *field = shape->fields; field->form != NXL_FORM_NONE;
+         field++) {
         enum nxl_code code = read_field(decoder, reader, field, ret, err);
 
         if (code != NXL_OK)
             return nxl_err_wrap(err, code, "message %s", shape->name);
     }
     if (ret->life > NXL_LIFE_DEAD)
-        return nxl_err_set(err, NXL_MISMATCH, 0, "message %s: life %u is not known", shape->name, ret->life);
+        return nxl_err_set(err, NXL_MISMATCH, 0, "message %s: life %u is not known", shape->name,
+                           ret->life);
     return NXL_OK;
 }
 
-enum nxl_code nxl_message_decode(struct nxl_message_decoder *decoder, struct nxl_view body, struct nxl_message *ret,
-                                 struct nxl_err *err)
+enum nxl_code nxl_message_decode(struct nxl_message_decoder *decoder, struct nxl_view body,
+                                 struct nxl_message *ret, struct nxl_err *err)
 {
     struct nxl_reader reader = nxl_reader_of(body.data, body.size);
     const struct nxl_message_shape *shape;

@@ -1,5 +1,5 @@
-/* message_fields.h - the one table from which encoder and decoder read which fields a message has and
- * how they lie on the wire. Private to message*.c. */
+/* message_fields.h - the one table from which encoder and decoder read which fields a message has
+ * and how they lie on the wire. Private to message*.c. */
 #ifndef NXL_CLUSTER_MESSAGE_FIELDS_H
 #define NXL_CLUSTER_MESSAGE_FIELDS_H
 
@@ -20,8 +20,9 @@ enum nxl_message_form {
     NXL_FORM_TEXT,     /* u16 length + bytes, `max` at most */
     NXL_FORM_VIEW,     /* u32 length + bytes, `max` at most */
     NXL_FORM_BACKENDS, /* u8 count; text name, view address */
-    NXL_FORM_REGIONS,  /* u32 count; u64 id addr len, u32 kind device, u8 key count; u8 backend, view key */
-    NXL_FORM_IDS,      /* u32 count; u64 */
+    NXL_FORM_REGIONS, /* u32 count; u64 id addr len, u32 kind device, u8 key count; u8 backend, view
+                         key */
+    NXL_FORM_IDS,     /* u32 count; u64 */
 };
 
 struct nxl_message_field {

@@ -13,7 +13,8 @@ struct nxl_bytes;
 #define NXL_RECORD_REGIONS_MAX 1024u
 #define NXL_RECORD_ADDRESS 1u /* says where and who: agent, node, address are set */
 #define NXL_RECORD_FULL 2u    /* the live region table; region_count is 0 */
-/* Neither FULL nor regions: an address-only blob. Regions: exactly those, additive at the loader. */
+/* Neither FULL nor regions: an address-only blob. Regions: exactly those, additive at the loader.
+ */
 
 struct nxl_record {
     uint32_t flags;
@@ -32,8 +33,10 @@ struct nxl_record {
     } regions[NXL_RECORD_REGIONS_MAX];
 };
 
-NXL_MUST_USE enum nxl_code nxl_record_encode(const struct nxl_record *record, struct nxl_bytes *to, struct nxl_err *err);
+NXL_MUST_USE enum nxl_code nxl_record_encode(const struct nxl_record *record, struct nxl_bytes *to,
+                                             struct nxl_err *err);
 /* NXL_MISMATCH with the field's name; *ret is then void. Names and incarnations are validated. */
-NXL_MUST_USE enum nxl_code nxl_record_decode(struct nxl_view bytes, struct nxl_record *ret, struct nxl_err *err);
+NXL_MUST_USE enum nxl_code nxl_record_decode(struct nxl_view bytes, struct nxl_record *ret,
+                                             struct nxl_err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* redis.c - the life of one store connection: dial, up, fail, dial again. Called by the directory and
- * by its own timers. Loop thread. */
+/* redis.c - the life of one store connection: dial, up, fail, dial again. Called by the directory
+ * and by its own timers. Loop thread. */
 #include "cluster/redis_room.h"
 
 #include "base/assert.h"
@@ -76,9 +76,9 @@ static void log_failure(const struct nxl_redis *redis, int was_up, uint64_t dela
 
     describe_target(redis, target, sizeof(target));
     if (was_up || (redis->attempt & (redis->attempt - 1)) == 0)
-        nxl_warn("store", "event=%s purpose=%s target=%s attempt=%u retry_ms=%llu why=%s", was_up ? "down" : "dial_failed",
-                 redis->options.purpose, nxl_quote(target), redis->attempt,
-                 (unsigned long long)(delay_ns / NXL_MS), nxl_quote(redis->why));
+        nxl_warn("store", "event=%s purpose=%s target=%s attempt=%u retry_ms=%llu why=%s",
+                 was_up ? "down" : "dial_failed", redis->options.purpose, nxl_quote(target),
+                 redis->attempt, (unsigned long long)(delay_ns / NXL_MS), nxl_quote(redis->why));
 }
 
 void nxl_redis_fail(struct nxl_redis *redis, enum nxl_code code, const char *why)
@@ -93,7 +93,8 @@ void nxl_redis_fail(struct nxl_redis *redis, enum nxl_code code, const char *why
     redis->following = 0;
     if (redis->resolve != NULL) {
         redis->resolve->redis = NULL;
-        (void)uv_cancel((uv_req_t *)&redis->resolve->request); /* too late is fine: it finds nobody */
+        (void)uv_cancel(
+            (uv_req_t *)&redis->resolve->request); /* too late is fine: it finds nobody */
         redis->resolve = NULL;
     }
     nxl_redis_detach(redis);
@@ -145,7 +146,8 @@ static void dial_resolved(struct nxl_redis *redis, const struct addrinfo *list, 
     pick = count > 0 ? redis->dials % count : 0;
     for (entry = list; entry != NULL && pick > 0; entry = entry->ai_next)
         pick--;
-    if (entry == NULL || getnameinfo(entry->ai_addr, entry->ai_addrlen, ip, sizeof(ip), NULL, 0, NI_NUMERICHOST) != 0) {
+    if (entry == NULL || getnameinfo(entry->ai_addr, entry->ai_addrlen, ip, sizeof(ip), NULL, 0,
+                                     NI_NUMERICHOST) != 0) {
         nxl_redis_fail(redis, NXL_UNREACHABLE, "resolve: the name has no usable address");
         return;
     }
@@ -188,7 +190,8 @@ static void dial_host(struct nxl_redis *redis, const char *host, uint16_t port)
     resolve = nxl_new0(sizeof(*resolve));
     resolve->redis = redis;
     resolve->request.data = (void *)(uintptr_t)port;
-    status = uv_getaddrinfo(nxl_loop_uv(redis->options.loop), &resolve->request, on_resolved, host, NULL, &hints);
+    status = uv_getaddrinfo(nxl_loop_uv(redis->options.loop), &resolve->request, on_resolved, host,
+                            NULL, &hints);
     if (status != 0) {
         free(resolve);
         nxl_redis_fail(redis, NXL_UNREACHABLE, uv_strerror(status));
@@ -253,8 +256,8 @@ static void greet_connected(struct nxl_redis *redis)
         nxl_redis_fail(redis, code, err.text);
 }
 
-/* hiredis may not be told to free a context inside its connect callback, and it frees a broken one by
- * itself; so its callbacks only take notes, and this runs when it has returned. */
+/* hiredis may not be told to free a context inside its connect callback, and it frees a broken one
+ * by itself; so its callbacks only take notes, and this runs when it has returned. */
 void nxl_redis_settle(struct nxl_redis *redis)
 {
     char why[200];
@@ -262,7 +265,8 @@ void nxl_redis_settle(struct nxl_redis *redis)
     if (redis->closed || redis->phase < REDIS_CONNECTING)
         return;
     if (redis->context == NULL) {
-        (void)snprintf(why, sizeof(why), "%s%s", redis->phase == REDIS_CONNECTING ? "connect: " : "",
+        (void)snprintf(why, sizeof(why), "%s%s",
+                       redis->phase == REDIS_CONNECTING ? "connect: " : "",
                        redis->last_text[0] != '\0' ? redis->last_text : "the connection broke");
         nxl_redis_fail(redis, NXL_UNREACHABLE, why);
     } else if (redis->connected && redis->phase == REDIS_CONNECTING) {
@@ -280,8 +284,8 @@ void nxl_redis_greeted(struct nxl_redis *redis)
     redis->ups++;
     nxl_timer_stop(redis->dial_timer);
     describe_target(redis, target, sizeof(target));
-    nxl_info("store", "event=up purpose=%s target=%s connection=%llu", redis->options.purpose, nxl_quote(target),
-             (unsigned long long)redis->ups);
+    nxl_info("store", "event=up purpose=%s target=%s connection=%llu", redis->options.purpose,
+             nxl_quote(target), (unsigned long long)redis->ups);
     redis->options.ops->on_up(redis->options.arg);
 }
 
@@ -294,7 +298,8 @@ static void ignore_sigpipe(void)
         (void)signal(SIGPIPE, SIG_IGN);
 }
 
-enum nxl_code nxl_redis_open(const struct nxl_redis_options *options, struct nxl_redis **ret, struct nxl_err *err)
+enum nxl_code nxl_redis_open(const struct nxl_redis_options *options, struct nxl_redis **ret,
+                             struct nxl_err *err)
 {
     struct nxl_redis *redis;
 
@@ -302,10 +307,12 @@ enum nxl_code nxl_redis_open(const struct nxl_redis_options *options, struct nxl
     redis = nxl_new0(sizeof(*redis));
     redis->options = *options;
     if (nxl_copy_text(redis->user, sizeof(redis->user), options->user) != 0 ||
-        nxl_copy_text(redis->password_file, sizeof(redis->password_file), options->password_file) != 0 ||
+        nxl_copy_text(redis->password_file, sizeof(redis->password_file), options->password_file) !=
+            0 ||
         nxl_copy_text(redis->ca_file, sizeof(redis->ca_file), options->ca_file) != 0) {
         free(redis);
-        return nxl_err_set(err, NXL_CONFIG, 0, "store.user or a file name of the store section is too long");
+        return nxl_err_set(err, NXL_CONFIG, 0,
+                           "store.user or a file name of the store section is too long");
     }
     ignore_sigpipe();
     redis->phase = REDIS_IDLE;
@@ -379,7 +386,8 @@ static void flush_answered(struct nxl_redis *redis, uint64_t deadline_ns)
             return;
         if (redis->events & NXL_WATCH_WRITE)
             slot.events |= POLLOUT;
-        if (poll(&slot, 1, (int)((deadline_ns - now) / NXL_MS) + 1) > 0 && (slot.revents & ~POLLOUT) != 0)
+        if (poll(&slot, 1, (int)((deadline_ns - now) / NXL_MS) + 1) > 0 &&
+            (slot.revents & ~POLLOUT) != 0)
             redisAsyncHandleRead(redis->context);
     }
 }

@@ -1,6 +1,6 @@
-/* redis_command.c - commands on their way: sent in order, answered in order, each with a deadline. A
- * command that misses it ends the connection, because later answers could not be told apart.
- * Loop thread. */
+/* redis_command.c - commands on their way: sent in order, answered in order, each with a deadline.
+ * A command that misses it ends the connection, because later answers could not be told apart. Loop
+ * thread. */
 #include "cluster/redis_room.h"
 
 #include "base/assert.h"
@@ -51,8 +51,8 @@ static void on_reply(redisAsyncContext *context, void *raw, void *unused)
         nxl_redis_answered(redis, raw);
 }
 
-enum nxl_code nxl_redis_push(struct nxl_redis *redis, const struct nxl_redis_words *words, uint64_t wait_ns,
-                             nxl_redis_reply_fn *fn, void *arg)
+enum nxl_code nxl_redis_push(struct nxl_redis *redis, const struct nxl_redis_words *words,
+                             uint64_t wait_ns, nxl_redis_reply_fn *fn, void *arg)
 {
     const char *list[NXL_COUNT_OF(words->list)];
     size_t sizes[NXL_COUNT_OF(words->list)];
@@ -64,7 +64,8 @@ enum nxl_code nxl_redis_push(struct nxl_redis *redis, const struct nxl_redis_wor
         list[i] = words->list[i].data;
         sizes[i] = words->list[i].size;
     }
-    if (redisAsyncCommandArgv(redis->context, on_reply, NULL, (int)words->count, list, sizes) != REDIS_OK)
+    if (redisAsyncCommandArgv(redis->context, on_reply, NULL, (int)words->count, list, sizes) !=
+        REDIS_OK)
         return NXL_UNREACHABLE;
     command = nxl_new0(sizeof(*command));
     command->redis = redis;
@@ -84,8 +85,8 @@ enum nxl_code nxl_redis_push(struct nxl_redis *redis, const struct nxl_redis_wor
     return NXL_OK;
 }
 
-enum nxl_code nxl_redis_send(struct nxl_redis *redis, const struct nxl_redis_words *words, uint64_t wait_ns,
-                             nxl_redis_reply_fn *fn, void *arg)
+enum nxl_code nxl_redis_send(struct nxl_redis *redis, const struct nxl_redis_words *words,
+                             uint64_t wait_ns, nxl_redis_reply_fn *fn, void *arg)
 {
     if (!nxl_redis_up(redis))
         return NXL_UNREACHABLE;
@@ -164,7 +165,8 @@ void nxl_redis_check_deadline(void *arg)
     unsigned reads = 256;
 
     nxl_redis_enter(redis);
-    while (redis->first != NULL && redis->first->deadline_ns <= now && reads-- > 0 && nxl_redis_pump(redis))
+    while (redis->first != NULL && redis->first->deadline_ns <= now && reads-- > 0 &&
+           nxl_redis_pump(redis))
         continue;
     nxl_redis_settle(redis);
     if (!redis->closed && redis->first != NULL) {

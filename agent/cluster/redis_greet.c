@@ -1,5 +1,5 @@
-/* redis_greet.c - the first words on a connection: AUTH, SELECT, ROLE; and the error answers that say
- * we speak to the wrong server. Loop thread. Never logs a secret, nor an answer to AUTH (some
+/* redis_greet.c - the first words on a connection: AUTH, SELECT, ROLE; and the error answers that
+ * say we speak to the wrong server. Loop thread. Never logs a secret, nor an answer to AUTH (some
  * servers repeat the arguments in it). */
 #include "cluster/redis_room.h"
 
@@ -14,7 +14,8 @@
 
 #define PASSWORD_LIMIT 4096u
 
-static void on_auth(void *arg, enum nxl_code code, const struct redisReply *reply, const struct nxl_err *err)
+static void on_auth(void *arg, enum nxl_code code, const struct redisReply *reply,
+                    const struct nxl_err *err)
 {
     struct nxl_redis *redis = arg;
     char why[160];
@@ -24,12 +25,15 @@ static void on_auth(void *arg, enum nxl_code code, const struct redisReply *repl
     if (code != NXL_BACKEND)
         return;
     word = strcspn(reply->str, " ");
-    (void)snprintf(why, sizeof(why), "greet: the server refuses user '%.60s' (%.*s); check store.user and store.password_file",
-                   redis->user[0] != '\0' ? redis->user : "default", word < 20 ? (int)word : 20, reply->str);
+    (void)snprintf(
+        why, sizeof(why),
+        "greet: the server refuses user '%.60s' (%.*s); check store.user and store.password_file",
+        redis->user[0] != '\0' ? redis->user : "default", word < 20 ? (int)word : 20, reply->str);
     nxl_redis_fail(redis, NXL_NOT_ALLOWED, why);
 }
 
-static void on_select(void *arg, enum nxl_code code, const struct redisReply *reply, const struct nxl_err *err)
+static void on_select(void *arg, enum nxl_code code, const struct redisReply *reply,
+                      const struct nxl_err *err)
 {
     struct nxl_redis *redis = arg;
     char why[200];
@@ -37,11 +41,13 @@ static void on_select(void *arg, enum nxl_code code, const struct redisReply *re
     (void)reply;
     if (code != NXL_BACKEND || redis->phase != REDIS_GREETING)
         return;
-    (void)snprintf(why, sizeof(why), "greet: select database %u: %.120s", redis->options.url.db, err->text);
+    (void)snprintf(why, sizeof(why), "greet: select database %u: %.120s", redis->options.url.db,
+                   err->text);
     nxl_redis_fail(redis, NXL_UNREACHABLE, why);
 }
 
-static void on_role(void *arg, enum nxl_code code, const struct redisReply *reply, const struct nxl_err *err)
+static void on_role(void *arg, enum nxl_code code, const struct redisReply *reply,
+                    const struct nxl_err *err)
 {
     struct nxl_redis *redis = arg;
     char why[200];
@@ -59,12 +65,15 @@ static void on_role(void *arg, enum nxl_code code, const struct redisReply *repl
         nxl_redis_fail(redis, NXL_UNREACHABLE, why);
         return;
     }
-    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 1 || reply->element[0]->type != REDIS_REPLY_STRING) {
-        nxl_redis_fail(redis, NXL_MISMATCH, "greet: the answer to ROLE is no role; is this a Redis server?");
+    if (reply->type != REDIS_REPLY_ARRAY || reply->elements < 1 ||
+        reply->element[0]->type != REDIS_REPLY_STRING) {
+        nxl_redis_fail(redis, NXL_MISMATCH,
+                       "greet: the answer to ROLE is no role; is this a Redis server?");
         return;
     }
     if (strcmp(reply->element[0]->str, "master") != 0) {
-        (void)snprintf(why, sizeof(why), "greet: the server is a %.20s, not the primary", reply->element[0]->str);
+        (void)snprintf(why, sizeof(why), "greet: the server is a %.20s, not the primary",
+                       reply->element[0]->str);
         nxl_redis_fail(redis, NXL_UNREACHABLE, why);
         return;
     }
@@ -91,7 +100,8 @@ static enum nxl_code send_auth(struct nxl_redis *redis, struct nxl_err *err)
     if (redis->user[0] != '\0')
         nxl_redis_word(&words, redis->user);
     nxl_redis_word_view(&words, (struct nxl_view){password, size});
-    code = size == 0 ? nxl_err_set(err, NXL_CONFIG, 0, "greet: store.password_file '%s' is empty", redis->password_file)
+    code = size == 0 ? nxl_err_set(err, NXL_CONFIG, 0, "greet: store.password_file '%s' is empty",
+                                   redis->password_file)
                      : nxl_redis_push(redis, &words, 0, on_auth, redis);
     explicit_bzero(password, room);
     free(password);
@@ -117,7 +127,8 @@ void nxl_redis_greet(struct nxl_redis *redis)
         nxl_redis_fail(redis, code, err.text);
 }
 
-/* "MOVED 3999 10.0.0.7:6379": in Redis Cluster all our keys lie on one slot, so one hop is enough. */
+/* "MOVED 3999 10.0.0.7:6379": in Redis Cluster all our keys lie on one slot, so one hop is enough.
+ */
 static void note_moved(struct nxl_redis *redis, const char *text)
 {
     const char *target = strrchr(text, ' ');
@@ -141,8 +152,8 @@ static void note_moved(struct nxl_redis *redis, const char *text)
 
 int nxl_redis_wrong_server(struct nxl_redis *redis, const char *text)
 {
-    static const char *const firsts[] = {"MOVED ",   "ASK ",        "LOADING",   "MASTERDOWN", "CLUSTERDOWN",
-                                         "NOAUTH",   "UNBLOCKED",   "NOREPLICAS"};
+    static const char *const firsts[] = {"MOVED ",      "ASK ",   "LOADING",   "MASTERDOWN",
+                                         "CLUSTERDOWN", "NOAUTH", "UNBLOCKED", "NOREPLICAS"};
 
     if (strncmp(text, "MOVED ", 6) == 0)
         note_moved(redis, text);

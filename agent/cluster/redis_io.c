@@ -1,6 +1,7 @@
-/* redis_io.c - hiredis on our loop: five function pointers and the readiness callback. libuv reports POLLERR as
- * an error and stops the watch; hiredis's own adapter ignores that, so a refused connect or a reset was
- * never reported. Here an error is one read, which makes hiredis notice. Loop thread. */
+/* redis_io.c - hiredis on our loop: five function pointers and the readiness callback. libuv
+ * reports POLLERR as an error and stops the watch; hiredis's own adapter ignores that, so a refused
+ * connect or a reset was never reported. Here an error is one read, which makes hiredis notice.
+ * Loop thread. */
 #include "cluster/redis_room.h"
 
 #include "base/clock.h"
@@ -47,7 +48,8 @@ static void io_del_write(void *data)
     change_events(redis, redis->events & ~NXL_WATCH_WRITE);
 }
 
-/* hiredis frees the context: the last moment to read its error and to leave its descriptor alone. */
+/* hiredis frees the context: the last moment to read its error and to leave its descriptor alone.
+ */
 static void io_cleanup(void *data)
 {
     struct nxl_redis *redis = data;
@@ -107,14 +109,16 @@ int nxl_redis_pump(struct nxl_redis *redis)
     return 1;
 }
 
-enum nxl_code nxl_redis_attach(struct nxl_redis *redis, redisAsyncContext *context, struct nxl_err *err)
+enum nxl_code nxl_redis_attach(struct nxl_redis *redis, redisAsyncContext *context,
+                               struct nxl_err *err)
 {
     int flags = fcntl(context->c.fd, F_GETFD);
     enum nxl_code code;
 
     if (flags < 0 || fcntl(context->c.fd, F_SETFD, flags | FD_CLOEXEC) != 0)
         return nxl_err_set(err, NXL_IO, errno, "connect: set close-on-exec");
-    code = nxl_watch_open(redis->options.loop, context->c.fd, NXL_WATCH_WRITE, on_ready, redis, &redis->watch, err);
+    code = nxl_watch_open(redis->options.loop, context->c.fd, NXL_WATCH_WRITE, on_ready, redis,
+                          &redis->watch, err);
     if (code != NXL_OK)
         return nxl_err_wrap(err, code, "connect");
     redis->events = NXL_WATCH_WRITE;
@@ -126,7 +130,8 @@ enum nxl_code nxl_redis_attach(struct nxl_redis *redis, redisAsyncContext *conte
     context->ev.addWrite = io_add_write;
     context->ev.delWrite = io_del_write;
     context->ev.cleanup = io_cleanup;
-    (void)redisAsyncSetConnectCallback(context, on_connect); /* fails only if there is one already */
+    (void)redisAsyncSetConnectCallback(context,
+                                       on_connect); /* fails only if there is one already */
     return NXL_OK;
 }
 

@@ -12,7 +12,8 @@
 #define NXL_REDIS_TEXT_(x) #x
 #define NXL_REDIS_TEXT(x) NXL_REDIS_TEXT_(x)
 #define NXL_REDIS_HIREDIS_VERSION                                                                  \
-    NXL_REDIS_TEXT(HIREDIS_MAJOR) "." NXL_REDIS_TEXT(HIREDIS_MINOR) "." NXL_REDIS_TEXT(HIREDIS_PATCH)
+    NXL_REDIS_TEXT(HIREDIS_MAJOR)                                                                  \
+    "." NXL_REDIS_TEXT(HIREDIS_MINOR) "." NXL_REDIS_TEXT(HIREDIS_PATCH)
 #if HIREDIS_MAJOR >= 1 && defined(NXL_HAVE_HIREDIS_SSL)
 #define NXL_REDIS_HAS_TLS 1
 #else
@@ -50,14 +51,14 @@ struct nxl_redis {
     redisAsyncContext *context;
     struct nxl_watch *watch;
     unsigned events;
-    int connected;      /* hiredis reported the connection; settle() greets */
+    int connected;       /* hiredis reported the connection; settle() greets */
     char last_text[160]; /* hiredis's last words when it freed the context */
     struct redis_resolve *resolve;
     uint64_t dial_deadline_ns;
     unsigned dials, attempt; /* all; since it was last up */
     char moved_host[256];    /* one MOVED is followed: the next dial goes here */
     uint16_t moved_port;
-    int following; /* this dial follows a MOVED */
+    int following;  /* this dial follows a MOVED */
     char host[256]; /* whom this dial wants to reach; TLS checks it */
     void *tls;      /* SSL of this connection; hiredis owns it */
 
@@ -72,20 +73,25 @@ struct nxl_redis {
 void nxl_redis_fail(struct nxl_redis *redis, enum nxl_code code, const char *why);
 void nxl_redis_enter(struct nxl_redis *redis);
 void nxl_redis_leave(struct nxl_redis *redis); /* redis may be gone afterwards */
-void nxl_redis_settle(struct nxl_redis *redis); /* after hiredis ran: was it connected, did it die? */
+void nxl_redis_settle(
+    struct nxl_redis *redis); /* after hiredis ran: was it connected, did it die? */
 
 /* redis_io.c */
 int nxl_redis_pump(struct nxl_redis *redis); /* reads once if something is there; 1: it did */
-NXL_MUST_USE enum nxl_code nxl_redis_attach(struct nxl_redis *redis, redisAsyncContext *context, struct nxl_err *err);
-void nxl_redis_detach(struct nxl_redis *redis); /* frees the context; answers what hiredis still held */
+NXL_MUST_USE enum nxl_code nxl_redis_attach(struct nxl_redis *redis, redisAsyncContext *context,
+                                            struct nxl_err *err);
+void nxl_redis_detach(
+    struct nxl_redis *redis); /* frees the context; answers what hiredis still held */
 
 /* redis_tls.c: after the connect, before the greeting. */
 NXL_MUST_USE enum nxl_code nxl_redis_secure(struct nxl_redis *redis, struct nxl_err *err);
-void nxl_redis_secure_failed(struct nxl_redis *redis); /* if the certificate was refused, says so in last_text */
+void nxl_redis_secure_failed(
+    struct nxl_redis *redis); /* if the certificate was refused, says so in last_text */
 
 /* redis_command.c */
-NXL_MUST_USE enum nxl_code nxl_redis_push(struct nxl_redis *redis, const struct nxl_redis_words *words,
-                                          uint64_t wait_ns, nxl_redis_reply_fn *fn, void *arg);
+NXL_MUST_USE enum nxl_code nxl_redis_push(struct nxl_redis *redis,
+                                          const struct nxl_redis_words *words, uint64_t wait_ns,
+                                          nxl_redis_reply_fn *fn, void *arg);
 void nxl_redis_check_deadline(void *arg); /* timer */
 void nxl_redis_answered(struct nxl_redis *redis, const struct redisReply *reply);
 void nxl_redis_answer_all(struct nxl_redis *redis, enum nxl_code code, const char *why);

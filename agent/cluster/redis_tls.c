@@ -1,5 +1,6 @@
-/* redis_tls.c - rediss://: TLS under hiredis 1.x, with the server's name or address checked (hiredis
- * itself does not check it). Without hiredis_ssl the URL is refused before anything comes here. Loop thread. */
+/* redis_tls.c - rediss://: TLS under hiredis 1.x, with the server's name or address checked
+ * (hiredis itself does not check it). Without hiredis_ssl the URL is refused before anything comes
+ * here. Loop thread. */
 #include "cluster/redis_room.h"
 
 #if NXL_REDIS_HAS_TLS
@@ -34,11 +35,13 @@ static enum nxl_code make_context(const struct nxl_redis *redis, SSL_CTX **ret, 
         return tls_error(err, "make a context");
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER, NULL);
     (void)SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
-    loaded = redis->ca_file[0] != '\0' ? SSL_CTX_load_verify_locations(context, redis->ca_file, NULL)
-                                       : SSL_CTX_set_default_verify_paths(context);
+    loaded = redis->ca_file[0] != '\0'
+                 ? SSL_CTX_load_verify_locations(context, redis->ca_file, NULL)
+                 : SSL_CTX_set_default_verify_paths(context);
     if (loaded != 1) {
         SSL_CTX_free(context);
-        return tls_error(err, redis->ca_file[0] != '\0' ? "read store.ca_file" : "find the system's authorities");
+        return tls_error(err, redis->ca_file[0] != '\0' ? "read store.ca_file"
+                                                        : "find the system's authorities");
     }
     *ret = context;
     return NXL_OK;
@@ -80,8 +83,8 @@ void nxl_redis_secure_failed(struct nxl_redis *redis)
     long verdict = SSL_get_verify_result(redis->tls);
 
     if (verdict != X509_V_OK)
-        (void)snprintf(redis->last_text, sizeof(redis->last_text), "tls: the server's certificate: %s",
-                       X509_verify_cert_error_string(verdict));
+        (void)snprintf(redis->last_text, sizeof(redis->last_text),
+                       "tls: the server's certificate: %s", X509_verify_cert_error_string(verdict));
 }
 
 #else
@@ -89,7 +92,8 @@ void nxl_redis_secure_failed(struct nxl_redis *redis)
 enum nxl_code nxl_redis_secure(struct nxl_redis *redis, struct nxl_err *err)
 {
     (void)redis;
-    return nxl_err_set(err, NXL_NOT_SUPPORTED, 0, "tls: this build has hiredis %s without TLS", NXL_REDIS_HIREDIS_VERSION);
+    return nxl_err_set(err, NXL_NOT_SUPPORTED, 0, "tls: this build has hiredis %s without TLS",
+                       NXL_REDIS_HIREDIS_VERSION);
 }
 
 void nxl_redis_secure_failed(struct nxl_redis *redis)

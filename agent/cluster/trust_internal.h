@@ -15,8 +15,10 @@ struct nxl_trust {
     char cluster[NXL_NAMESPACE_MAX + 1];
 };
 
-/* The node that a certificate names, if it is one of cluster. NXL_NOT_ALLOWED tells what it says instead. */
-enum nxl_code trust_node_of(const X509 *cert, const char *cluster, char *ret_node, size_t room, struct nxl_err *err);
+/* The node that a certificate names, if it is one of cluster. NXL_NOT_ALLOWED tells what it says
+ * instead. */
+enum nxl_code trust_node_of(const X509 *cert, const char *cluster, char *ret_node, size_t room,
+                            struct nxl_err *err);
 /* Chain and time, by the authority. */
 enum nxl_code trust_check_chain(const struct nxl_trust *trust, X509 *cert, struct nxl_err *err);
 

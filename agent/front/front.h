@@ -21,12 +21,13 @@ struct nxl_front_options {
     void (*wake)(void *arg);  /* a doorbell rang: make the agent's poller active */
     void *arg;
 };
-/* Options: path (/run/nixlet/agent.sock), mode (0666 as text), namespace (default), backlog, frames_per_turn (64),
- * entries_per_turn (256), slots_max, arena_max, notice_max, notice_queue_max (bytes kept for a client that does not read). */
+/* Options: path (/run/nixlet/agent.sock), mode (0666 as text), namespace (default), backlog,
+ * frames_per_turn (64), entries_per_turn (256), slots_max, arena_max, notice_max, notice_queue_max
+ * (bytes kept for a client that does not read). */
 void nxl_front_declare(struct nxl_settings *settings);
 /* Replaces a dead socket file; refuses a live one with NXL_BUSY. */
-NXL_MUST_USE enum nxl_code nxl_front_open(const struct nxl_front_options *options, struct nxl_front **ret,
-                                          struct nxl_err *err);
+NXL_MUST_USE enum nxl_code nxl_front_open(const struct nxl_front_options *options,
+                                          struct nxl_front **ret, struct nxl_err *err);
 void nxl_front_close(struct nxl_front *front); /* GOAWAY to all, then closes */
 /* Serves the rings of sessions that are awake; bounded; returns how many entries were taken. */
 int nxl_front_poll(struct nxl_front *front);

@@ -164,7 +164,8 @@ void front_replies_drop(struct front_session *session);
 
 /* session_ring.c. Serves up to the turn's share of entries; returns how many. */
 uint32_t front_ring_serve(struct front_session *session);
-/* Before a frame is served: what the client submitted before it comes first. At most one ring full. */
+/* Before a frame is served: what the client submitted before it comes first. At most one ring full.
+ */
 void front_ring_catch_up(struct front_session *session);
 /* The client is gone: notices that it sent still go out, the rest means nothing any more. */
 void front_ring_last_words(struct front_session *session);

@@ -19,7 +19,7 @@ struct nxl_status_source { /* GET path gives JSON */
 struct nxl_status_options {
     struct nxl_loop *loop;
     struct nxl_metrics *metrics;
-    const struct nxl_settings *settings; /* section "http", nxl_status_declare() */
+    const struct nxl_settings *settings;     /* section "http", nxl_status_declare() */
     const struct nxl_status_source *sources; /* borrowed until close */
     unsigned source_count;
     /* 1: ready. 0: not, with a sentence in why (borrowed buffer of the caller). */
@@ -27,13 +27,14 @@ struct nxl_status_options {
     void *ready_arg;
 };
 
-/* Options: socket (/run/nixlet/http.sock, "" = off), listen (127.0.0.1:7742, "" = off; port 0 allowed),
- * connections_max, request_max. On an address that is not loopback only /metrics, /healthz and
- * /readyz are served. */
+/* Options: socket (/run/nixlet/http.sock, "" = off), listen (127.0.0.1:7742, "" = off; port 0
+ * allowed), connections_max, request_max. On an address that is not loopback only /metrics,
+ * /healthz and /readyz are served. */
 void nxl_status_declare(struct nxl_settings *settings);
-NXL_MUST_USE enum nxl_code nxl_status_open(const struct nxl_status_options *options, struct nxl_status **ret,
-                                           struct nxl_err *err);
-void nxl_status_close(struct nxl_status *status);            /* accepts NULL */
-const char *nxl_status_address(const struct nxl_status *status); /* "127.0.0.1:7742" with the real port, "" if off */
+NXL_MUST_USE enum nxl_code nxl_status_open(const struct nxl_status_options *options,
+                                           struct nxl_status **ret, struct nxl_err *err);
+void nxl_status_close(struct nxl_status *status); /* accepts NULL */
+const char *nxl_status_address(
+    const struct nxl_status *status); /* "127.0.0.1:7742" with the real port, "" if off */
 
 #endif

@@ -136,7 +136,8 @@ struct nxl_frame {
 /* Pure. Any thread. Encodes into buf (NXL_FRAME_MAX bytes are always enough), *ret_size bytes. */
 NXL_MUST_USE enum nxl_code nxl_frame_encode(const struct nxl_frame *frame, void *buf, size_t size,
                                             size_t *ret_size, struct nxl_err *err);
-/* NXL_MISMATCH: not a frame we know, or a field out of bounds: err names it. *frame is then void. */
+/* NXL_MISMATCH: not a frame we know, or a field out of bounds: err names it. *frame is then void.
+ */
 NXL_MUST_USE enum nxl_code nxl_frame_decode(struct nxl_view packet, struct nxl_frame *frame,
                                             struct nxl_err *err);
 const char *nxl_frame_type_name(uint16_t type);

@@ -33,14 +33,14 @@ struct nxl_ring_header {
     uint64_t arena_bytes;
     char devices[NXL_RING_DEVICES][32]; /* agent; index 0 is "" */
 
-    _Alignas(64) _Atomic uint64_t submit_head; /* client: entries ever written */
-    _Alignas(64) _Atomic uint64_t submit_tail; /* agent: entries ever taken */
-    _Alignas(64) _Atomic uint64_t notice_head; /* agent: bytes ever written */
-    _Alignas(64) _Atomic uint64_t notice_tail; /* client: bytes ever taken */
-    _Alignas(64) _Atomic uint32_t agent_parked; /* agent 1: ring the doorbell; client may set 0 */
+    _Alignas(64) _Atomic uint64_t submit_head;   /* client: entries ever written */
+    _Alignas(64) _Atomic uint64_t submit_tail;   /* agent: entries ever taken */
+    _Alignas(64) _Atomic uint64_t notice_head;   /* agent: bytes ever written */
+    _Alignas(64) _Atomic uint64_t notice_tail;   /* client: bytes ever taken */
+    _Alignas(64) _Atomic uint32_t agent_parked;  /* agent 1: ring the doorbell; client may set 0 */
     _Alignas(64) _Atomic uint32_t client_parked; /* client 1: wake me; agent sets 0 */
     _Alignas(64) _Atomic uint64_t ended; /* agent: transfers that ever ended or became quiet */
-    _Atomic uint32_t gone; /* agent: 1 when the session is over (agent left) */
+    _Atomic uint32_t gone;               /* agent: 1 when the session is over (agent left) */
 };
 
 enum nxl_ring_kind { NXL_RING_POST = 1, NXL_RING_CANCEL, NXL_RING_RELEASE, NXL_RING_NOTIFY };
@@ -51,14 +51,14 @@ enum nxl_ring_kind { NXL_RING_POST = 1, NXL_RING_CANCEL, NXL_RING_RELEASE, NXL_R
 #define NXL_RING_LOCAL_ALL (1u << 3)  /* local index k is k; no array */
 #define NXL_RING_REMOTE_ALL (1u << 4) /* remote index k is k; no array */
 #define NXL_RING_NO_MERGE (1u << 5)
-#define NXL_RING_REUSE (1u << 6) /* same pieces as the last post of this slot: keep the plan */
+#define NXL_RING_REUSE (1u << 6)  /* same pieces as the last post of this slot: keep the plan */
 #define NXL_RING_VERIFY (1u << 7) /* compare digests of both sides before it ends */
 
 struct nxl_ring_entry {
-    uint8_t kind;    /* enum nxl_ring_kind */
-    uint8_t flags;   /* NXL_RING_* */
+    uint8_t kind;     /* enum nxl_ring_kind */
+    uint8_t flags;    /* NXL_RING_* */
     uint8_t min_path; /* enum nxl_path_class */
-    uint8_t backend; /* 0: any; else 1 + index into WELCOME's backend list */
+    uint8_t backend;  /* 0: any; else 1 + index into WELCOME's backend list */
     uint32_t slot;
     uint32_t generation; /* counts the posts of a slot; CANCEL names the post it means */
     uint32_t peer;       /* our peer */
@@ -67,7 +67,8 @@ struct nxl_ring_entry {
     uint32_t count;                   /* pairs; with RUNS local runs */
     uint32_t remote_count;            /* with RUNS */
     uint32_t notice_size;
-    uint64_t arena_offset; /* u32 local[count], u32 remote[count], each left out by *_ALL; or runs */
+    uint64_t
+        arena_offset; /* u32 local[count], u32 remote[count], each left out by *_ALL; or runs */
     uint64_t notice_offset;
     uint64_t timeout_ns;
 };
@@ -132,11 +133,13 @@ uint64_t nxl_ring_size(struct nxl_ring_geometry *geometry);
 /* Agent: writes a fresh header into zeroed memory of nxl_ring_size() bytes. Borrows base. */
 void nxl_ring_create(struct nxl_ring *ring, void *base, const struct nxl_ring_geometry *geometry);
 /* Client: checks the header it was given (offsets, order, bounds). NXL_MISMATCH with a sentence. */
-NXL_MUST_USE enum nxl_code nxl_ring_attach(struct nxl_ring *ring, void *base, uint64_t size, struct nxl_err *err);
+NXL_MUST_USE enum nxl_code nxl_ring_attach(struct nxl_ring *ring, void *base, uint64_t size,
+                                           struct nxl_err *err);
 
 /* Client, one producer at a time. NXL_AGAIN: full. After NXL_OK, ring the doorbell if
  * nxl_ring_agent_parked(). */
-NXL_MUST_USE enum nxl_code nxl_ring_submit(struct nxl_ring *ring, const struct nxl_ring_entry *entry);
+NXL_MUST_USE enum nxl_code nxl_ring_submit(struct nxl_ring *ring,
+                                           const struct nxl_ring_entry *entry);
 int nxl_ring_agent_parked(struct nxl_ring *ring); /* takes the word: 1 to exactly one caller */
 /* Agent. Copies the next entry out. NXL_AGAIN: none. NXL_MISMATCH: the client's head is nonsense
  * (further ahead than the ring is long): the session must end. An entry counts as taken (its notice
@@ -156,7 +159,8 @@ struct nxl_ring_event {
     uint64_t transfer, at_ns;
     struct nxl_view name, incarnation, payload;
 };
-NXL_MUST_USE enum nxl_code nxl_ring_notice_put(struct nxl_ring *ring, const struct nxl_ring_event *event);
+NXL_MUST_USE enum nxl_code nxl_ring_notice_put(struct nxl_ring *ring,
+                                               const struct nxl_ring_event *event);
 /* Client. Lends *ret (pointing into the ring) until nxl_ring_notice_done(). NXL_AGAIN: none.
  * Client trusts the agent but checks bounds all the same. */
 NXL_MUST_USE enum nxl_code nxl_ring_notice_peek(struct nxl_ring *ring, struct nxl_ring_event *ret);

@@ -1,6 +1,6 @@
 /* agent.c - far node agents: who is behind which link, how they come up, get lost and end. An agent
- * that is lost (somebody else answers at its address) is suspect, not dead: what it owes and what is
- * owed to it waits for it. Loop thread. */
+ * that is lost (somebody else answers at its address) is suspect, not dead: what it owes and what
+ * is owed to it waits for it. Loop thread. */
 #include "xfer/digest.h"
 
 #include <stdlib.h>
@@ -46,10 +46,12 @@ struct xfer_agent *xfer_agent_find(struct nxl_xfer *xfer, const char *name)
     return agent;
 }
 
-enum nxl_code xfer_agent_say(struct xfer_agent *agent, const struct nxl_message *message, struct nxl_err *err)
+enum nxl_code xfer_agent_say(struct xfer_agent *agent, const struct nxl_message *message,
+                             struct nxl_err *err)
 {
     if (agent->link == NULL)
-        return nxl_err_set(err, NXL_UNREACHABLE, 0, "where agent %s is now is not known", agent->agent);
+        return nxl_err_set(err, NXL_UNREACHABLE, 0, "where agent %s is now is not known",
+                           agent->agent);
     return nxl_link_send(agent->link, message, err);
 }
 
@@ -130,7 +132,8 @@ static void earlier_lives_drop(struct xfer_agent *agent)
     struct xfer_agent *other = agent->xfer->agents;
 
     while (other != NULL) {
-        if (other == agent || other->node_name[0] == '\0' || strcmp(other->node_name, agent->node_name) != 0 ||
+        if (other == agent || other->node_name[0] == '\0' ||
+            strcmp(other->node_name, agent->node_name) != 0 ||
             strcmp(other->agent, agent->agent) == 0) {
             other = other->next;
             continue;
@@ -184,10 +187,12 @@ void xfer_subscriber_drop_agent(struct nxl_xfer *xfer, struct xfer_agent *agent)
 {
     struct nxl_xfer_session *session, *next_session;
 
-    HASH_ITER(hh, xfer->sessions, session, next_session) {
+    HASH_ITER(hh, xfer->sessions, session, next_session)
+    {
         struct xfer_peer *peer, *next;
 
-        HASH_ITER(hh, session->peers, peer, next) {
+        HASH_ITER(hh, session->peers, peer, next)
+        {
             xfer_unsubscribe(peer, agent);
         }
     }
@@ -201,13 +206,15 @@ static int heir_is(void *arg, struct nxl_link *link)
 {
     struct heir_scan *scan = arg;
 
-    if (link == scan->gone || nxl_link_agent(link)[0] == '\0' || strcmp(nxl_link_address(link), nxl_link_address(scan->gone)) != 0)
+    if (link == scan->gone || nxl_link_agent(link)[0] == '\0' ||
+        strcmp(nxl_link_address(link), nxl_link_address(scan->gone)) != 0)
         return 0;
     scan->found = link;
     return 1;
 }
 
-/* A link by address alone led to an agent that is linked already: what waited for it waits there. */
+/* A link by address alone led to an agent that is linked already: what waited for it waits there.
+ */
 static int heir_takes(struct xfer_agent *agent, struct nxl_link *link)
 {
     struct nxl_xfer *xfer = agent->xfer;
@@ -236,13 +243,14 @@ static int agent_is_dead(const struct xfer_agent *agent)
     struct nxl_link *link;
     struct nxl_err err;
 
-    return nxl_links_get(agent->xfer->links, "", agent->agent, &link, &err) == NXL_REMOTE_DISCONNECT;
+    return nxl_links_get(agent->xfer->links, "", agent->agent, &link, &err) ==
+           NXL_REMOTE_DISCONNECT;
 }
 
 static void agent_lost(struct xfer_agent *agent)
 {
     agent->lost = 1;
-    agent->xfer->epoch++; /* kept plans may name its connections */
+    agent->xfer->epoch++;                                /* kept plans may name its connections */
     xfer_hints_of_agent_gone(agent->xfer, agent->agent); /* they name the old address */
     xfer_suspect(agent->xfer, agent->agent, 1);
 }

@@ -1,4 +1,5 @@
-/* describe.c - the engine's state as JSON for people, and the bytes-by-path counters. Loop thread. */
+/* describe.c - the engine's state as JSON for people, and the bytes-by-path counters. Loop thread.
+ */
 #include "xfer/request.h"
 
 #include <jansson.h>
@@ -27,17 +28,22 @@ void xfer_path_count(struct xfer_request *request)
     const char *backend = nxl_instance_name(nxl_hosts_at(xfer->hosts, request->plan->instance));
     char labels[160], device[48];
 
-    snprintf(labels, sizeof(labels), "backend=\"%s\",path=\"%s\",device=\"%s\",op=\"%s\"", backend, NAME_OF(path_names, request->path),
-             nxl_metric_label(device, sizeof(device), request->device), request->op == NXL_WRITE ? "write" : "read");
+    snprintf(labels, sizeof(labels), "backend=\"%s\",path=\"%s\",device=\"%s\",op=\"%s\"", backend,
+             NAME_OF(path_names, request->path),
+             nxl_metric_label(device, sizeof(device), request->device),
+             request->op == NXL_WRITE ? "write" : "read");
     nxl_metric_add(nxl_metric_open(xfer->registry, NXL_METRIC_COUNTER, "nixlet_path_bytes_total",
-                                   "Bytes moved by backend, path class, device and direction", labels), request->bytes);
+                                   "Bytes moved by backend, path class, device and direction",
+                                   labels),
+                   request->bytes);
 }
 
 static json_t *peer_json(const struct nxl_catalog_peer *peer)
 {
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:s, s:b, s:I}", "namespace", peer->ns, "name", peer->name, "incarnation",
-                     peer->incarnation, "node", peer->node, "agent", peer->agent, "local", peer->local, "life",
-                     NAME_OF(life_names, peer->life), "suspect", peer->suspect, "regions",
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:b, s:s, s:b, s:I}", "namespace", peer->ns, "name",
+                     peer->name, "incarnation", peer->incarnation, "node", peer->node, "agent",
+                     peer->agent, "local", peer->local, "life", NAME_OF(life_names, peer->life),
+                     "suspect", peer->suspect, "regions",
                      (json_int_t)nxl_region_table_count(peer->regions));
 }
 
@@ -60,14 +66,18 @@ static int region_add(void *arg, struct nxl_catalog_region *region)
 
     for (uint32_t i = 0; i < nxl_hosts_count(scan->xfer->hosts); i++) {
         if (region->mems[i] != NULL || region->keys[i].data != NULL)
-            json_array_append_new(backends, json_string(nxl_instance_name(nxl_hosts_at(scan->xfer->hosts, i))));
+            json_array_append_new(
+                backends, json_string(nxl_instance_name(nxl_hosts_at(scan->xfer->hosts, i))));
     }
     snprintf(addr, sizeof(addr), "0x%llx", (unsigned long long)region->addr);
-    json_array_append_new(scan->rows, json_pack("{s:I, s:s, s:s, s:s, s:I, s:s, s:i, s:s, s:I, s:b, s:o}", "id", (json_int_t)region->id,
-                                                "peer", region->owner->name, "incarnation", region->owner->incarnation, "address", addr, "length", (json_int_t)region->len, "kind",
-                                                "DRAM", "device", (int)region->device, "rung",
-                                                region->owner->local ? "shared-fd" : "remote", "users",
-                                                (json_int_t)region->uses, "lost", region->lost, "backends", backends));
+    json_array_append_new(
+        scan->rows,
+        json_pack("{s:I, s:s, s:s, s:s, s:I, s:s, s:i, s:s, s:I, s:b, s:o}", "id",
+                  (json_int_t)region->id, "peer", region->owner->name, "incarnation",
+                  region->owner->incarnation, "address", addr, "length", (json_int_t)region->len,
+                  "kind", "DRAM", "device", (int)region->device, "rung",
+                  region->owner->local ? "shared-fd" : "remote", "users", (json_int_t)region->uses,
+                  "lost", region->lost, "backends", backends));
     return json_array_size(scan->rows) >= ROWS_MAX;
 }
 
@@ -78,26 +88,33 @@ static int peer_regions_add(void *arg, struct nxl_catalog_peer *peer)
 
 static json_t *running_json(const struct xfer_request *request)
 {
-    const char *backend = nxl_instance_name(nxl_hosts_at(request->xfer->hosts, request->plan->instance));
+    const char *backend =
+        nxl_instance_name(nxl_hosts_at(request->xfer->hosts, request->plan->instance));
 
-    return json_pack("{s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b}", "id", (json_int_t)request->id, "state",
-                     request->state == XFER_RUNNING ? "running" : "unquiet", "op", request->op == NXL_WRITE ? "write" : "read", "local",
-                     request->local->name, "target", request->target->name, "backend", backend, "protocol",
-                     NAME_OF(protocol_names, request->plan->protocol), "bytes", (json_int_t)request->plan->bytes, "descriptors",
-                     (json_int_t)request->plan->descriptors, "pieces", (json_int_t)request->plan->piece_count, "age_us",
-                     (json_int_t)((nxl_now_ns() - request->started_ns) / NXL_US), "quiet", request->quiet);
+    return json_pack(
+        "{s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:b}", "id",
+        (json_int_t)request->id, "state", request->state == XFER_RUNNING ? "running" : "unquiet",
+        "op", request->op == NXL_WRITE ? "write" : "read", "local", request->local->name, "target",
+        request->target->name, "backend", backend, "protocol",
+        NAME_OF(protocol_names, request->plan->protocol), "bytes", (json_int_t)request->plan->bytes,
+        "descriptors", (json_int_t)request->plan->descriptors, "pieces",
+        (json_int_t)request->plan->piece_count, "age_us",
+        (json_int_t)((nxl_now_ns() - request->started_ns) / NXL_US), "quiet", request->quiet);
 }
 
 static json_t *report_json(const struct xfer_report *r)
 {
     uint64_t ns = r->ended_ns - r->started_ns;
 
-    return json_pack("{s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:s}", "id", (json_int_t)r->id, "state", "ended",
-                     "code", nxl_code_word(r->code), "op", r->op == NXL_WRITE ? "write" : "read", "local", r->local, "target", r->target,
-                     "backend", r->backend, "protocol", NAME_OF(protocol_names, r->protocol), "path", NAME_OF(path_names, r->path),
-                     "device", r->device, "bytes", (json_int_t)r->bytes, "descriptors", (json_int_t)r->descriptors, "pieces",
-                     (json_int_t)r->pieces, "duration_us", (json_int_t)(ns / NXL_US), "gb_per_s",
-                     ns == 0 ? 0.0 : (double)r->bytes / (double)ns, "why", r->text);
+    return json_pack(
+        "{s:I, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:s}", "id",
+        (json_int_t)r->id, "state", "ended", "code", nxl_code_word(r->code), "op",
+        r->op == NXL_WRITE ? "write" : "read", "local", r->local, "target", r->target, "backend",
+        r->backend, "protocol", NAME_OF(protocol_names, r->protocol), "path",
+        NAME_OF(path_names, r->path), "device", r->device, "bytes", (json_int_t)r->bytes,
+        "descriptors", (json_int_t)r->descriptors, "pieces", (json_int_t)r->pieces, "duration_us",
+        (json_int_t)(ns / NXL_US), "gb_per_s", ns == 0 ? 0.0 : (double)r->bytes / (double)ns, "why",
+        r->text);
 }
 
 static json_t *transfers_json(struct nxl_xfer *xfer)
@@ -106,12 +123,14 @@ static json_t *transfers_json(struct nxl_xfer *xfer)
     uint64_t kept = xfer->report_count < room ? xfer->report_count : room;
     json_t *rows = json_array();
 
-    for (struct xfer_request *r = xfer->all; r != NULL && json_array_size(rows) < ROWS_MAX; r = r->next_all) {
+    for (struct xfer_request *r = xfer->all; r != NULL && json_array_size(rows) < ROWS_MAX;
+         r = r->next_all) {
         if (r->plan != NULL && r->local != NULL && (r->state == XFER_RUNNING || !r->quiet))
             json_array_append_new(rows, running_json(r));
     }
     for (uint64_t i = 0; i < kept; i++) /* newest first */
-        json_array_append_new(rows, report_json(&xfer->reports[(xfer->report_count - 1 - i) % room]));
+        json_array_append_new(rows,
+                              report_json(&xfer->reports[(xfer->report_count - 1 - i) % room]));
     return rows;
 }
 
@@ -124,14 +143,18 @@ static json_t *backends_json(struct nxl_xfer *xfer)
         struct nxl_instance *instance = nxl_hosts_at(xfer->hosts, i);
         const struct nxl_backend_caps *caps = nxl_instance_caps(instance);
 
-        json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:b, s:b, s:s, s:s, s:I}", "name", nxl_instance_name(instance), "state", "ready",
-                                              "about", nxl_instance_ops(instance)->about, "local", (caps->flags & NXL_CAP_LOCAL) != 0,
-                                              "remote", (caps->flags & NXL_CAP_REMOTE) != 0, "best_path", NAME_OF(path_names, (uint64_t)caps->path),
-                                              "honesty", NAME_OF(honesty_names, caps->honesty), "running",
+        json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:b, s:b, s:s, s:s, s:I}", "name",
+                                              nxl_instance_name(instance), "state", "ready",
+                                              "about", nxl_instance_ops(instance)->about, "local",
+                                              (caps->flags & NXL_CAP_LOCAL) != 0, "remote",
+                                              (caps->flags & NXL_CAP_REMOTE) != 0, "best_path",
+                                              NAME_OF(path_names, (uint64_t)caps->path), "honesty",
+                                              NAME_OF(honesty_names, caps->honesty), "running",
                                               (json_int_t)nxl_instance_inflight(instance)));
     }
     for (uint32_t i = 0; (name = nxl_hosts_refused(xfer->hosts, i, &reason)) != NULL; i++)
-        json_array_append_new(rows, json_pack("{s:s, s:s, s:s}", "name", name, "state", "refused", "why", reason));
+        json_array_append_new(
+            rows, json_pack("{s:s, s:s, s:s}", "name", name, "state", "refused", "why", reason));
     return rows;
 }
 

@@ -60,10 +60,12 @@ static void chunk_differs(struct xfer_digest *digest)
     char text[NXL_ERR_TEXT_SIZE];
 
     snprintf(text, sizeof(text),
-             "%s peer %s: the bytes there and here differ within pieces %u to %u of %u (the first: %" PRIu64
-             " bytes at 0x%" PRIx64 " here, 0x%" PRIx64 " there): damaged on the way, or written while they moved",
-             request->op == NXL_WRITE ? "write to" : "read from", xfer_show(request->target), digest->first,
-             digest->first + digest->count - 1, request->plan->piece_count, piece->len * piece->count,
+             "%s peer %s: the bytes there and here differ within pieces %u to %u of %u (the first: "
+             "%" PRIu64 " bytes at 0x%" PRIx64 " here, 0x%" PRIx64
+             " there): damaged on the way, or written while they moved",
+             request->op == NXL_WRITE ? "write to" : "read from", xfer_show(request->target),
+             digest->first, digest->first + digest->count - 1, request->plan->piece_count,
+             piece->len * piece->count,
              request->plan->locals[piece->local]->addr + piece->local_offset,
              request->plan->remotes[piece->remote]->addr + piece->remote_offset);
     nxl_metric_add(request->xfer->metrics.digests_wrong, 1);
@@ -122,13 +124,14 @@ static void side_begin(struct xfer_digest *digest, struct digest_sum *sum, int r
     sum->rows = nxl_new0_array(digest->count, sizeof(*sum->rows));
     for (uint32_t i = 0; i < digest->count; i++) {
         const struct nxl_piece *piece = &plan->pieces[digest->first + i];
-        const struct nxl_catalog_region *region = remote ? plan->remotes[piece->remote] : plan->locals[piece->local];
+        const struct nxl_catalog_region *region =
+            remote ? plan->remotes[piece->remote] : plan->locals[piece->local];
 
         NXL_ASSERT(region->base != NULL);
         if (piece->len > 0)
-            sum->rows[sum->row_count++] =
-                (struct digest_row){region->base + (remote ? piece->remote_offset : piece->local_offset), piece->len,
-                                    remote ? piece->remote_stride : piece->local_stride, piece->count};
+            sum->rows[sum->row_count++] = (struct digest_row){
+                region->base + (remote ? piece->remote_offset : piece->local_offset), piece->len,
+                remote ? piece->remote_stride : piece->local_stride, piece->count};
     }
     digest->reading++;
     digest->request->reading = 1;
@@ -141,9 +144,12 @@ static void far_ask(struct xfer_digest *digest)
     const struct nxl_plan *plan = request->plan;
     struct xfer_agent *agent = xfer_agent_find(request->xfer, digest->agent);
     struct nxl_bytes rows = {0};
-    struct nxl_message question = {.type = NXL_MESSAGE_DIGEST, .request = digest->question,
-                                   .incarnation = request->target->incarnation, .from_ns = request->local->ns,
-                                   .from_name = request->local->name, .from_incarnation = request->local->incarnation};
+    struct nxl_message question = {.type = NXL_MESSAGE_DIGEST,
+                                   .request = digest->question,
+                                   .incarnation = request->target->incarnation,
+                                   .from_ns = request->local->ns,
+                                   .from_name = request->local->name,
+                                   .from_incarnation = request->local->incarnation};
     struct nxl_err err;
 
     for (uint32_t i = 0; i < digest->count; i++) {
@@ -159,7 +165,8 @@ static void far_ask(struct xfer_digest *digest)
         nxl_bytes_put_u32(&rows, piece->count);
         nxl_bytes_put_u32(&rows, region->device);
     }
-    question.payload = (struct nxl_view){rows.data != NULL ? rows.data : (const unsigned char *)"", rows.size};
+    question.payload =
+        (struct nxl_view){rows.data != NULL ? rows.data : (const unsigned char *)"", rows.size};
     if (agent != NULL) /* else, or if it cannot be said now: when its link is up again */
         NXL_IGNORE(xfer_agent_say(agent, &question, &err));
     nxl_bytes_fini(&rows);
@@ -207,7 +214,8 @@ void xfer_digest_answered(struct xfer_agent *agent, const struct nxl_message *an
     struct xfer_digest *digest = agent->xfer->digests;
     char text[NXL_ERR_TEXT_SIZE];
 
-    while (digest != NULL && (digest->over || !digest->asked || digest->question != answer->request))
+    while (digest != NULL &&
+           (digest->over || !digest->asked || digest->question != answer->request))
         digest = digest->next;
     if (digest == NULL || strcmp(digest->agent, agent->agent) != 0)
         return; /* the request has ended, or it was answered before */
@@ -217,9 +225,10 @@ void xfer_digest_answered(struct xfer_agent *agent, const struct nxl_message *an
         chunk_check(digest);
         return;
     }
-    snprintf(text, sizeof(text), "agent %s of peer %s does not tell the digest: %.300s", agent->agent,
-             xfer_show(digest->request->target), answer->text);
-    xfer_request_end(digest->request, answer->code < 0 ? (enum nxl_code)answer->code : NXL_MISMATCH, 0, text);
+    snprintf(text, sizeof(text), "agent %s of peer %s does not tell the digest: %.300s",
+             agent->agent, xfer_show(digest->request->target), answer->text);
+    xfer_request_end(digest->request, answer->code < 0 ? (enum nxl_code)answer->code : NXL_MISMATCH,
+                     0, text);
 }
 
 void xfer_digests_ask_again(struct xfer_agent *agent)

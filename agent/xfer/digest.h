@@ -1,6 +1,6 @@
 /* digest.h - the optional check of a finished transfer: both sides' bytes are summed where they lie
- * (XXH3, on the pool) and compared; a difference ends it as NXL_DIGEST. Sums of far memory are told by
- * the agent where it is registered, over the link. Inside agent/xfer. Loop thread. */
+ * (XXH3, on the pool) and compared; a difference ends it as NXL_DIGEST. Sums of far memory are told
+ * by the agent where it is registered, over the link. Inside agent/xfer. Loop thread. */
 #ifndef NXL_XFER_DIGEST_H
 #define NXL_XFER_DIGEST_H
 
@@ -16,7 +16,8 @@ void xfer_digest_begin(struct xfer_request *request);
 void xfer_digest_over(struct xfer_request *request);
 
 /* Links. own: the peer of ours that is asked about, NULL if there is none. */
-void xfer_digest_asked(struct xfer_agent *agent, struct xfer_peer *own, const struct nxl_message *question);
+void xfer_digest_asked(struct xfer_agent *agent, struct xfer_peer *own,
+                       const struct nxl_message *question);
 void xfer_digest_answered(struct xfer_agent *agent, const struct nxl_message *answer);
 void xfer_digests_ask_again(struct xfer_agent *agent); /* its link is up again */
 

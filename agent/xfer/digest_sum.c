@@ -53,7 +53,8 @@ void digest_sum_fini(struct digest_sum *sum)
     sum->row_count = 0;
 }
 
-/* ---- asked by a far agent ---------------------------------------------------------------------- */
+/* ---- asked by a far agent ----------------------------------------------------------------------
+ */
 
 struct question {
     struct digest_sum sum; /* first */
@@ -62,10 +63,14 @@ struct question {
     struct nxl_catalog_region **regions; /* used while it is read, one per row */
 };
 
-static void answer_send(struct xfer_agent *agent, uint64_t request, enum nxl_code code, uint64_t value, const char *text)
+static void answer_send(struct xfer_agent *agent, uint64_t request, enum nxl_code code,
+                        uint64_t value, const char *text)
 {
-    struct nxl_message answer = {
-        .type = NXL_MESSAGE_DIGEST_ANSWER, .request = request, .code = code, .sequence = value, .text = text};
+    struct nxl_message answer = {.type = NXL_MESSAGE_DIGEST_ANSWER,
+                                 .request = request,
+                                 .code = code,
+                                 .sequence = value,
+                                 .text = text};
     struct nxl_err err;
 
     NXL_IGNORE(xfer_agent_say(agent, &answer, &err)); /* asked again when the link is up again */
@@ -90,15 +95,16 @@ static void question_done(struct digest_sum *sum)
         xfer_region_unused(xfer, question->regions[i]);
     }
     if (agent != NULL && lost)
-        answer_send(agent, question->request, NXL_MEMORY_LOST, 0, "the file behind a region was truncated by its owner");
+        answer_send(agent, question->request, NXL_MEMORY_LOST, 0,
+                    "the file behind a region was truncated by its owner");
     else if (agent != NULL)
         answer_send(agent, question->request, NXL_OK, sum->value, "");
     question_free(question);
 }
 
 /* Reads the rows and finds their regions; nothing is marked used yet. */
-static enum nxl_code question_read(struct question *question, const struct xfer_peer *own, struct nxl_view rows,
-                                   uint32_t kind, struct nxl_err *err)
+static enum nxl_code question_read(struct question *question, const struct xfer_peer *own,
+                                   struct nxl_view rows, uint32_t kind, struct nxl_err *err)
 {
     struct nxl_reader reader = nxl_reader_of(rows.data, rows.size);
     struct digest_sum *sum = &question->sum;
@@ -106,24 +112,31 @@ static enum nxl_code question_read(struct question *question, const struct xfer_
     if (rows.size % ROW_WIRE_SIZE != 0 || rows.size / ROW_WIRE_SIZE > XFER_DIGEST_PIECES)
         return nxl_err_set(err, NXL_MISMATCH, 0, "%zu bytes of rows", rows.size);
     sum->rows = nxl_new0_array(rows.size / ROW_WIRE_SIZE + 1, sizeof(*sum->rows));
-    question->regions = nxl_new0_array(rows.size / ROW_WIRE_SIZE + 1, sizeof(struct nxl_catalog_region *));
+    question->regions =
+        nxl_new0_array(rows.size / ROW_WIRE_SIZE + 1, sizeof(struct nxl_catalog_region *));
     while (nxl_reader_left(&reader) > 0) {
-        uint64_t addr = nxl_reader_u64(&reader), len = nxl_reader_u64(&reader), stride = nxl_reader_u64(&reader), span;
+        uint64_t addr = nxl_reader_u64(&reader), len = nxl_reader_u64(&reader),
+                 stride = nxl_reader_u64(&reader), span;
         uint32_t count = nxl_reader_u32(&reader), device = nxl_reader_u32(&reader);
         struct nxl_catalog_region *region;
 
-        if (len == 0 || count == 0 || __builtin_mul_overflow(stride, count - 1, &span) || __builtin_add_overflow(span, len, &span))
-            return nxl_err_set(err, NXL_INVALID_PARAM, 0, "row %u is empty or too long", sum->row_count);
+        if (len == 0 || count == 0 || __builtin_mul_overflow(stride, count - 1, &span) ||
+            __builtin_add_overflow(span, len, &span))
+            return nxl_err_set(err, NXL_INVALID_PARAM, 0, "row %u is empty or too long",
+                               sum->row_count);
         region = nxl_region_table_find(own->peer->regions, addr, span, kind, device);
         if (region == NULL || region->base == NULL)
-            return nxl_err_set(err, NXL_NOT_FOUND, 0, "row %u is in no region of peer %s", sum->row_count, xfer_show(own->peer));
+            return nxl_err_set(err, NXL_NOT_FOUND, 0, "row %u is in no region of peer %s",
+                               sum->row_count, xfer_show(own->peer));
         question->regions[sum->row_count] = region;
-        sum->rows[sum->row_count++] = (struct digest_row){region->base + (addr - region->addr), len, stride, count};
+        sum->rows[sum->row_count++] =
+            (struct digest_row){region->base + (addr - region->addr), len, stride, count};
     }
     return NXL_OK;
 }
 
-void xfer_digest_asked(struct xfer_agent *agent, struct xfer_peer *own, const struct nxl_message *message)
+void xfer_digest_asked(struct xfer_agent *agent, struct xfer_peer *own,
+                       const struct nxl_message *message)
 {
     struct nxl_xfer *xfer = agent->xfer;
     struct question *question;
@@ -135,12 +148,14 @@ void xfer_digest_asked(struct xfer_agent *agent, struct xfer_peer *own, const st
         return;
     }
     if (!xfer_access_allowed(xfer, message->from_ns, own->peer->ns)) {
-        answer_send(agent, message->request, NXL_NOT_ALLOWED, 0, "access.policy lets nobody from that namespace in");
+        answer_send(agent, message->request, NXL_NOT_ALLOWED, 0,
+                    "access.policy lets nobody from that namespace in");
         return;
     }
     if (xfer->summing >= xfer->limits.digests) {
         xfer_count_error(xfer, NXL_LIMIT);
-        answer_send(agent, message->request, NXL_LIMIT, 0, "limits.digests are being summed at that agent");
+        answer_send(agent, message->request, NXL_LIMIT, 0,
+                    "limits.digests are being summed at that agent");
         return;
     }
     question = nxl_new0(sizeof(*question));

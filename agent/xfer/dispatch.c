@@ -40,7 +40,8 @@ static void waiting_remove(struct nxl_xfer *xfer, uint32_t instance, struct xfer
 {
     struct xfer_part *before = NULL;
 
-    for (struct xfer_part *at = xfer->waiting[instance].head; at != NULL; before = at, at = at->next_waiting) {
+    for (struct xfer_part *at = xfer->waiting[instance].head; at != NULL;
+         before = at, at = at->next_waiting) {
         if (at != part)
             continue;
         if (before == NULL)
@@ -74,10 +75,12 @@ void xfer_dispatch_unwait(struct xfer_request *request)
     }
 }
 
-static void outcome_text(const struct xfer_request *request, const struct nxl_outcome *outcome, char *to, size_t room)
+static void outcome_text(const struct xfer_request *request, const struct nxl_outcome *outcome,
+                         char *to, size_t room)
 {
-    snprintf(to, room, "%s to peer %s through backend '%s': %s", request->op == NXL_WRITE ? "write" : "read",
-             xfer_show(request->target), nxl_instance_name(nxl_hosts_at(request->xfer->hosts, request->plan->instance)),
+    snprintf(to, room, "%s to peer %s through backend '%s': %s",
+             request->op == NXL_WRITE ? "write" : "read", xfer_show(request->target),
+             nxl_instance_name(nxl_hosts_at(request->xfer->hosts, request->plan->instance)),
              outcome->text[0] != '\0' ? outcome->text : nxl_code_text(outcome->code));
 }
 
@@ -115,7 +118,9 @@ static void part_on_outcome(void *arg, const struct nxl_outcome *outcome)
 
         outcome_text(request, outcome, text, sizeof(text));
         request->os = outcome->os;
-        xfer_request_stop(request, outcome->code == NXL_CANCELED ? NXL_BACKEND : (enum nxl_code)outcome->code, text);
+        xfer_request_stop(
+            request, outcome->code == NXL_CANCELED ? NXL_BACKEND : (enum nxl_code)outcome->code,
+            text);
         return;
     }
     if (request->parts_ended < request->part_count)
@@ -133,7 +138,8 @@ static enum nxl_code part_submit(struct xfer_part *part, struct nxl_err *err)
 {
     struct xfer_request *request = part->request;
     struct nxl_instance *instance = nxl_hosts_at(request->xfer->hosts, request->plan->instance);
-    enum nxl_code code = nxl_instance_submit(instance, &part->op, part_on_outcome, part_on_quiesced, part, err);
+    enum nxl_code code =
+        nxl_instance_submit(instance, &part->op, part_on_outcome, part_on_quiesced, part, err);
 
     if (code == NXL_OK) {
         part->state = XFER_PART_SUBMITTED;
@@ -143,7 +149,8 @@ static enum nxl_code part_submit(struct xfer_part *part, struct nxl_err *err)
 }
 
 /* Imports what is missing; keys stay imported with the connection. */
-static enum nxl_code remotes_import(struct xfer_request *request, struct nxl_backend_conn *conn, struct nxl_err *err)
+static enum nxl_code remotes_import(struct xfer_request *request, struct nxl_backend_conn *conn,
+                                    struct nxl_err *err)
 {
     const struct nxl_plan *plan = request->plan;
     struct nxl_instance *instance = nxl_hosts_at(request->xfer->hosts, plan->instance);
@@ -155,15 +162,16 @@ static enum nxl_code remotes_import(struct xfer_request *request, struct nxl_bac
             enum nxl_code code = nxl_instance_import(instance, conn, region->keys[plan->instance],
                                                      &region->remotes[plan->instance], err);
             if (code != NXL_OK)
-                return nxl_err_wrap(err, code, "key of region %llu of peer %s", (unsigned long long)region->id,
-                                    xfer_show(request->target));
+                return nxl_err_wrap(err, code, "key of region %llu of peer %s",
+                                    (unsigned long long)region->id, xfer_show(request->target));
         }
         request->remotes[i] = region->remotes[plan->instance];
     }
     return NXL_OK;
 }
 
-static enum nxl_code sides_bind(struct xfer_request *request, struct nxl_backend_conn **ret_conn, struct nxl_err *err)
+static enum nxl_code sides_bind(struct xfer_request *request, struct nxl_backend_conn **ret_conn,
+                                struct nxl_err *err)
 {
     const struct nxl_plan *plan = request->plan;
     struct nxl_instance *instance = nxl_hosts_at(request->xfer->hosts, plan->instance);
@@ -182,8 +190,10 @@ static enum nxl_code sides_bind(struct xfer_request *request, struct nxl_backend
         return NXL_OK;
     }
     request->remotes = nxl_new0_array(plan->remote_count, sizeof(*request->remotes));
-    if (request->target->owner == NULL || ((struct xfer_far *)request->target->owner)->agent == NULL)
-        return nxl_err_set(err, NXL_REMOTE_DISCONNECT, 0, "the agent of peer %s is gone", xfer_show(request->target));
+    if (request->target->owner == NULL ||
+        ((struct xfer_far *)request->target->owner)->agent == NULL)
+        return nxl_err_set(err, NXL_REMOTE_DISCONNECT, 0, "the agent of peer %s is gone",
+                           xfer_show(request->target));
     *ret_conn = xfer_agent_conn(((struct xfer_far *)request->target->owner)->agent, instance, err);
     if (*ret_conn == NULL)
         return err->code;
@@ -208,9 +218,16 @@ static void parts_make(struct xfer_request *request, struct nxl_backend_conn *co
 
         part->request = request;
         part->op = (struct nxl_op){
-            .kind = request->op, .conn = conn, .locals = request->mems, .remotes = request->remotes,
-            .peers = request->peers, .pieces = plan->pieces + first, .local_count = plan->local_count,
-            .remote_count = plan->remote_count, .piece_count = count, .deadline_ns = request->deadline_ns,
+            .kind = request->op,
+            .conn = conn,
+            .locals = request->mems,
+            .remotes = request->remotes,
+            .peers = request->peers,
+            .pieces = plan->pieces + first,
+            .local_count = plan->local_count,
+            .remote_count = plan->remote_count,
+            .piece_count = count,
+            .deadline_ns = request->deadline_ns,
         };
         if (request->part_count == 1) {
             part->op.bytes = plan->bytes;
@@ -274,13 +291,15 @@ void xfer_on_ready(void *arg, struct nxl_instance *instance)
     }
 }
 
-void xfer_dispatch_conn_gone(struct nxl_xfer *xfer, uint32_t instance, const struct nxl_backend_conn *conn)
+void xfer_dispatch_conn_gone(struct nxl_xfer *xfer, uint32_t instance,
+                             const struct nxl_backend_conn *conn)
 {
     struct xfer_part *part = xfer->waiting[instance].head;
 
     while (part != NULL) {
         if (part->op.conn == conn) {
-            xfer_request_stop(part->request, NXL_REMOTE_DISCONNECT, "the connection to the peer's agent broke");
+            xfer_request_stop(part->request, NXL_REMOTE_DISCONNECT,
+                              "the connection to the peer's agent broke");
             part = xfer->waiting[instance].head; /* the stop took parts out of the queue */
         } else {
             part = part->next_waiting;
@@ -288,22 +307,26 @@ void xfer_dispatch_conn_gone(struct nxl_xfer *xfer, uint32_t instance, const str
     }
 }
 
-struct nxl_backend_conn *xfer_agent_conn(struct xfer_agent *agent, struct nxl_instance *instance, struct nxl_err *err)
+struct nxl_backend_conn *xfer_agent_conn(struct xfer_agent *agent, struct nxl_instance *instance,
+                                         struct nxl_err *err)
 {
     uint32_t index = nxl_instance_index(instance);
 
     if (agent->conns[index] != NULL)
         return agent->conns[index];
     if (agent->addresses[index].data == NULL) {
-        (void)nxl_err_set(err, NXL_UNREACHABLE, 0, "agent %s has no backend '%s'", agent->agent, nxl_instance_name(instance));
+        (void)nxl_err_set(err, NXL_UNREACHABLE, 0, "agent %s has no backend '%s'", agent->agent,
+                          nxl_instance_name(instance));
         return NULL;
     }
-    if (nxl_instance_connect(instance, agent->addresses[index], &agent->conns[index], err) != NXL_OK)
+    if (nxl_instance_connect(instance, agent->addresses[index], &agent->conns[index], err) !=
+        NXL_OK)
         return NULL;
     return agent->conns[index];
 }
 
-static void on_disconnected(void *arg, struct nxl_instance *instance, struct nxl_backend_conn *conn, const char *why)
+static void on_disconnected(void *arg, struct nxl_instance *instance, struct nxl_backend_conn *conn,
+                            const char *why)
 {
     struct nxl_xfer *xfer = arg;
     uint32_t index = nxl_instance_index(instance);
@@ -311,12 +334,13 @@ static void on_disconnected(void *arg, struct nxl_instance *instance, struct nxl
     for (struct xfer_agent *agent = xfer->agents; agent != NULL; agent = agent->next) {
         if (agent->conns[index] != conn)
             continue;
-        nxl_warn("backend", "event=disconnected backend=%s agent=%s why=%s", nxl_instance_name(instance),
-                 nxl_quote(agent->agent), nxl_quote(why));
+        nxl_warn("backend", "event=disconnected backend=%s agent=%s why=%s",
+                 nxl_instance_name(instance), nxl_quote(agent->agent), nxl_quote(why));
         agent->failed_ns[index] = nxl_now_ns();
         xfer_far_forget_conn(agent, index);
         return;
     }
 }
 
-const struct nxl_hosts_ops nxl_xfer_hosts_ops = {.ready = xfer_on_ready, .disconnected = on_disconnected};
+const struct nxl_hosts_ops nxl_xfer_hosts_ops = {.ready = xfer_on_ready,
+                                                 .disconnected = on_disconnected};

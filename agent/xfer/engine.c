@@ -22,7 +22,8 @@ static void engine_tick(void *arg)
     struct nxl_xfer *xfer = arg;
     uint64_t now;
 
-    /* What already completed must not be failed by its deadline (C-012); one delivery is bounded. */
+    /* What already completed must not be failed by its deadline (C-012); one delivery is bounded.
+     */
     for (int i = 0; i < DELIVERIES && nxl_hosts_deliver(xfer->hosts) > 0; i++)
         continue;
     now = nxl_now_ns();
@@ -50,17 +51,21 @@ void xfer_count_error(struct nxl_xfer *xfer, enum nxl_code code)
     if (code >= 0)
         return;
     snprintf(labels, sizeof(labels), "status=\"%s\"", nxl_code_word(code));
-    nxl_metric_add(nxl_metric_open(xfer->registry, NXL_METRIC_COUNTER, "agent_errors_total", "Failures by status", labels), 1);
+    nxl_metric_add(nxl_metric_open(xfer->registry, NXL_METRIC_COUNTER, "agent_errors_total",
+                                   "Failures by status", labels),
+                   1);
 }
 
-/* Every NIXL status is there from the start, so that a rate() over it exists before the first one. */
+/* Every NIXL status is there from the start, so that a rate() over it exists before the first one.
+ */
 static void errors_open(struct nxl_xfer *xfer)
 {
     for (int code = NXL_NO_TELEMETRY; code < 0; code++) {
         char labels[64];
 
         snprintf(labels, sizeof(labels), "status=\"%s\"", nxl_code_word(code));
-        nxl_metric_open(xfer->registry, NXL_METRIC_COUNTER, "agent_errors_total", "Failures by status", labels);
+        nxl_metric_open(xfer->registry, NXL_METRIC_COUNTER, "agent_errors_total",
+                        "Failures by status", labels);
     }
 }
 
@@ -79,7 +84,8 @@ static void boot_id_read(char *to, size_t room)
     free(text);
 }
 
-enum nxl_code nxl_xfer_open(const struct nxl_xfer_options *options, struct nxl_xfer **ret, struct nxl_err *err)
+enum nxl_code nxl_xfer_open(const struct nxl_xfer_options *options, struct nxl_xfer **ret,
+                            struct nxl_err *err)
 {
     struct nxl_xfer *xfer = nxl_new0(sizeof(*xfer));
 
@@ -106,7 +112,8 @@ void nxl_xfer_attach(struct nxl_xfer *xfer, struct nxl_hosts *hosts, struct nxl_
     xfer->hosts = hosts;
     xfer->links = links;
     xfer->directory = directory;
-    for (struct xfer_agent *agent = xfer->agents; links == NULL && agent != NULL; agent = agent->next)
+    for (struct xfer_agent *agent = xfer->agents; links == NULL && agent != NULL;
+         agent = agent->next)
         agent->link = NULL;
 }
 
@@ -152,7 +159,8 @@ void nxl_xfer_close(struct nxl_xfer *xfer)
     xfer->closing = 1;
     nxl_timer_close(xfer->tick);
     if (!requests_drain(xfer)) {
-        nxl_error("engine", "event=\"backend did not finish its operations, leaving their memory\"");
+        nxl_error("engine",
+                  "event=\"backend did not finish its operations, leaving their memory\"");
         return;
     }
     xfer_fences_tick(xfer, UINT64_MAX);

@@ -29,11 +29,11 @@ struct xfer_lookup;
 
 struct xfer_limits { /* section "limits" */
     uint32_t sessions, peers, regions, files, lists, remotes, hints;
-    uint64_t descriptors;       /* of one list or transfer */
-    uint64_t list_descriptors;  /* of one session's lists, in runs */
-    uint64_t registered_bytes;  /* of one session */
-    uint64_t transfers;         /* running, of one session */
-    uint64_t transfer_bytes;    /* running, of one session */
+    uint64_t descriptors;      /* of one list or transfer */
+    uint64_t list_descriptors; /* of one session's lists, in runs */
+    uint64_t registered_bytes; /* of one session */
+    uint64_t transfers;        /* running, of one session */
+    uint64_t transfer_bytes;   /* running, of one session */
     uint64_t transfer_timeout_ns, cancel_timeout_ns, fence_timeout_ns;
     uint32_t held_notices, digests;
 };
@@ -44,7 +44,8 @@ struct xfer_metrics {
     struct nxl_metric *xfer_time_total, *xfer_time, *xfer_time_hist;
     struct nxl_metric *post_time_total, *post_time, *post_time_hist;
     struct nxl_metric *notices_sent, *notices_received, *notices_lost;
-    struct nxl_metric *inflight, *inflight_bytes, *peers_local, *peers_remote, *regions, *regions_leaving;
+    struct nxl_metric *inflight, *inflight_bytes, *peers_local, *peers_remote, *regions,
+        *regions_leaving;
     struct nxl_metric *digest_bytes, *digests_wrong;
     struct nxl_metric *descriptors, *pieces, *fence_us, *down_local_us, *unquiet, *waiting;
 };
@@ -71,11 +72,11 @@ struct nxl_xfer_session {
     int32_t pid;
     int closed;
     uint32_t next_peer, next_list, next_remote;
-    struct xfer_peer *peers;       /* hash by id */
-    struct xfer_list *lists;       /* hash by id */
-    struct xfer_remote *remotes;   /* hash by id */
-    struct xfer_request *requests; /* hash by slot */
-    struct xfer_mapping *mappings; /* also of peers that are going */
+    struct xfer_peer *peers;            /* hash by id */
+    struct xfer_list *lists;            /* hash by id */
+    struct xfer_remote *remotes;        /* hash by id */
+    struct xfer_request *requests;      /* hash by slot */
+    struct xfer_mapping *mappings;      /* also of peers that are going */
     struct xfer_held *held, **held_end; /* notices from this agent's peers that wait for room */
     uint32_t held_count;
     uint64_t held_bytes;
@@ -93,8 +94,8 @@ struct xfer_peer { /* a peer of one of our clients */
     struct xfer_subscriber { /* far agents that know our regions */
         struct xfer_agent *agent;
         struct xfer_subscriber *next;
-    } *subscribers;
-    int published; /* a record of it is in the store */
+    } * subscribers;
+    int published;      /* a record of it is in the store */
     int closed, fenced; /* closed: out of the session's index; freed when nothing of it is left */
     uint32_t users;     /* jobs that hold the memory */
     struct nxl_catalog_region **leaving; /* out of the table, not yet gone */
@@ -108,7 +109,8 @@ struct xfer_list {
     struct xfer_peer *peer; /* whose call made it; NULL when that is closed */
     uint32_t remote;        /* 0: our side */
     int sealed;
-    uint32_t users; /* requests being planned never overlap a call; kept for clarity: always 0 outside */
+    uint32_t
+        users; /* requests being planned never overlap a call; kept for clarity: always 0 outside */
     UT_hash_handle hh;
 };
 
@@ -116,8 +118,8 @@ struct xfer_remote { /* one of our peers knows one incarnation */
     uint32_t id;
     struct xfer_peer *peer;
     struct nxl_catalog_peer *target; /* referenced */
-    int restricted;   /* partial metadata: only allowed[] */
-    uint64_t *allowed; /* sorted region ids */
+    int restricted;                  /* partial metadata: only allowed[] */
+    uint64_t *allowed;               /* sorted region ids */
     uint32_t allowed_count, allowed_room;
     int fresh; /* made by this lookup, nothing granted yet */
     UT_hash_handle hh;
@@ -133,22 +135,22 @@ struct xfer_debt {
 
 struct xfer_far { /* owner of a remote catalog peer */
     struct nxl_catalog_peer *peer;
-    struct xfer_agent *agent; /* NULL once that is over */
+    struct xfer_agent *agent;            /* NULL once that is over */
     char from_ns[NXL_NAMESPACE_MAX + 1]; /* the namespace its agent let in */
-    uint32_t loaders; /* xfer_remote objects on it */
-    int synced;       /* its region table is whole */
-    uintptr_t round;  /* of full sets; what a full set did not name is gone */
+    uint32_t loaders;                    /* xfer_remote objects on it */
+    int synced;                          /* its region table is whole */
+    uintptr_t round;                     /* of full sets; what a full set did not name is gone */
     struct xfer_leaving {
         struct nxl_catalog_region *region;
         struct xfer_debt *debt; /* may be NULL */
-    } *leaving;
+    } * leaving;
     uint32_t leaving_count, leaving_room;
 };
 
 struct xfer_agent { /* a far node agent; user of its link */
     struct nxl_xfer *xfer;
     struct nxl_link *link; /* NULL: not to be found now */
-    int lost;              /* somebody else answers at its address: suspect until it comes up elsewhere */
+    int lost; /* somebody else answers at its address: suspect until it comes up elsewhere */
     char agent[NXL_INCARNATION_MAX + 1], node_name[NXL_NODE_MAX + 1];
     struct nxl_backend_conn *conns[NXL_BACKENDS_MAX]; /* by our instance index */
     struct nxl_view addresses[NXL_BACKENDS_MAX];      /* owned; by our instance index */
@@ -162,12 +164,12 @@ struct xfer_agent { /* a far node agent; user of its link */
         uint64_t *ids;
         uint32_t id_count;
         struct xfer_await *next;
-    } *awaits;
+    } * awaits;
     struct xfer_announcement { /* records of our peers to be told when the link is up */
         enum nxl_code code;
         char incarnation[NXL_INCARNATION_MAX + 1];
         struct xfer_announcement *next;
-    } *announcements;
+    } * announcements;
     struct xfer_agent *next;
 };
 
@@ -177,7 +179,13 @@ typedef void xfer_fence_fn(void *arg, int complete);
 struct xfer_part { /* one backend operation of a request */
     struct xfer_request *request;
     struct nxl_op op;
-    enum { XFER_PART_NEW, XFER_PART_WAITING, XFER_PART_SUBMITTED, XFER_PART_ENDED, XFER_PART_QUIET } state;
+    enum {
+        XFER_PART_NEW,
+        XFER_PART_WAITING,
+        XFER_PART_SUBMITTED,
+        XFER_PART_ENDED,
+        XFER_PART_QUIET
+    } state;
     struct xfer_part *next_waiting;
 };
 
@@ -187,7 +195,7 @@ struct xfer_request {
     uint32_t slot, generation;
     uint64_t id;
     enum nxl_op_kind op;
-    struct xfer_peer *peer; /* NULL once closed */
+    struct xfer_peer *peer;                  /* NULL once closed */
     struct nxl_catalog_peer *local, *target; /* referenced while busy or planned */
     struct nxl_plan *plan;
     uint64_t plan_epoch;
@@ -196,7 +204,7 @@ struct xfer_request {
     struct xfer_part *parts;
     uint32_t part_count, parts_submitted, parts_ended, parts_quiet;
     enum { XFER_IDLE, XFER_RUNNING, XFER_ENDED } state;
-    int quiet, holds; /* holds: regions are marked used */
+    int quiet, holds;    /* holds: regions are marked used */
     int verify, reading; /* by digest; reading: its memory is being summed */
     struct xfer_digest *digest;
     int cancel_asked, touched;
@@ -209,7 +217,7 @@ struct xfer_request {
     void *notice;
     size_t notice_size;
     int has_notice, notice_kept; /* kept over reposts, as NIXL does */
-    int released; /* the client let go (or its session closed): freed when quiet */
+    int released;                /* the client let go (or its session closed): freed when quiet */
     int in_timed;
     struct xfer_request *prev_timed, *next_timed;
     struct xfer_request *prev_all, *next_all;
@@ -248,7 +256,9 @@ struct nxl_xfer {
     struct xfer_fence *fences;
     struct xfer_debt *debt; /* open while a fact is applied: what it makes leave counts on it */
     struct xfer_request *all, *timed; /* list heads */
-    struct { struct xfer_part *head, *tail; } waiting[NXL_BACKENDS_MAX];
+    struct {
+        struct xfer_part *head, *tail;
+    } waiting[NXL_BACKENDS_MAX];
     struct xfer_digest *digests; /* finished transfers being checked */
     uint32_t summing;            /* sums on the pool */
     struct xfer_notice *notices; /* hash by cookie: sent to far agents, not yet ended */
@@ -274,28 +284,36 @@ void xfer_tick_needed(struct nxl_xfer *xfer); /* starts the 5 ms tick until noth
 void xfer_count_error(struct nxl_xfer *xfer, enum nxl_code code);
 
 /* session.c */
-struct xfer_peer *xfer_peer_find(struct nxl_xfer_session *session, uint32_t id, struct nxl_err *err);
-struct xfer_remote *xfer_remote_of(struct nxl_xfer_session *session, uint32_t peer, uint32_t remote, struct nxl_err *err);
+struct xfer_peer *xfer_peer_find(struct nxl_xfer_session *session, uint32_t id,
+                                 struct nxl_err *err);
+struct xfer_remote *xfer_remote_of(struct nxl_xfer_session *session, uint32_t peer, uint32_t remote,
+                                   struct nxl_err *err);
 /* Frees a closed peer, then its closed session, once nothing of it is left. */
 void xfer_peer_settle(struct xfer_peer *peer);
 void xfer_session_settle(struct nxl_xfer_session *session);
-const char *xfer_show(const struct nxl_catalog_peer *peer); /* "ns/name (incarnation)"; thread-local ring */
+const char *
+xfer_show(const struct nxl_catalog_peer *peer); /* "ns/name (incarnation)"; thread-local ring */
 
 /* registration.c */
 void xfer_region_used(struct nxl_catalog_region *region);
-void xfer_region_unused(struct nxl_xfer *xfer, struct nxl_catalog_region *region); /* finishes a leaving one */
+void xfer_region_unused(struct nxl_xfer *xfer,
+                        struct nxl_catalog_region *region); /* finishes a leaving one */
 /* Takes every region of a closing peer out; they go when quiet and confirmed. The caller lets far
  * agents be awaited on the fence that comes back, then arms it. */
 struct xfer_fence *xfer_regions_leave_all(struct xfer_peer *peer);
-void xfer_region_finish(struct nxl_xfer *xfer, struct nxl_catalog_region *region); /* after its fence */
-int xfer_region_lost(struct nxl_catalog_region *region); /* its file was truncated under us */
+void xfer_region_finish(struct nxl_xfer *xfer,
+                        struct nxl_catalog_region *region); /* after its fence */
+int xfer_region_lost(struct nxl_catalog_region *region);    /* its file was truncated under us */
 
 /* request.c */
-void xfer_request_end(struct xfer_request *request, enum nxl_code code, int32_t os, const char *text);
+void xfer_request_end(struct xfer_request *request, enum nxl_code code, int32_t os,
+                      const char *text);
 void xfer_request_settle(struct xfer_request *request); /* quiet? then free or hand back */
-void xfer_requests_of_peer_dead(struct nxl_xfer *xfer, struct nxl_catalog_peer *peer, const char *why);
+void xfer_requests_of_peer_dead(struct nxl_xfer *xfer, struct nxl_catalog_peer *peer,
+                                const char *why);
 void xfer_requests_tick(struct nxl_xfer *xfer, uint64_t now_ns);
-void xfer_request_stop(struct xfer_request *request, enum nxl_code code, const char *why); /* cancel, timeout, death */
+void xfer_request_stop(struct xfer_request *request, enum nxl_code code,
+                       const char *why); /* cancel, timeout, death */
 void xfer_session_requests_close(struct nxl_xfer_session *session);
 
 /* dispatch.c */
@@ -303,16 +321,19 @@ enum nxl_code xfer_dispatch(struct xfer_request *request, struct nxl_err *err);
 void xfer_dispatch_unwait(struct xfer_request *request); /* parts that were never submitted */
 void xfer_on_ready(void *arg, struct nxl_instance *instance);
 /* The connection goes: what waits for it will not be submitted. */
-void xfer_dispatch_conn_gone(struct nxl_xfer *xfer, uint32_t instance, const struct nxl_backend_conn *conn);
-struct nxl_backend_conn *xfer_agent_conn(struct xfer_agent *agent, struct nxl_instance *instance, struct nxl_err *err);
+void xfer_dispatch_conn_gone(struct nxl_xfer *xfer, uint32_t instance,
+                             const struct nxl_backend_conn *conn);
+struct nxl_backend_conn *xfer_agent_conn(struct xfer_agent *agent, struct nxl_instance *instance,
+                                         struct nxl_err *err);
 
 /* fence.c */
-struct xfer_fence *xfer_fence_open(struct nxl_xfer *xfer, uint64_t timeout_ns, xfer_fence_fn *fn, void *arg);
-/* The agent must confirm sequence; what was said is kept to be said again. ids may be NULL, and are at
- * most NXL_MESSAGE_REGIONS_MAX: one await is one message. */
-void xfer_fence_await(struct xfer_fence *fence, struct xfer_agent *agent, uint64_t sequence, int is_fact,
-                      const char *incarnation, const uint64_t *ids, uint32_t id_count);
-void xfer_fence_arm(struct xfer_fence *fence); /* from here on fn may run, maybe at once */
+struct xfer_fence *xfer_fence_open(struct nxl_xfer *xfer, uint64_t timeout_ns, xfer_fence_fn *fn,
+                                   void *arg);
+/* The agent must confirm sequence; what was said is kept to be said again. ids may be NULL, and are
+ * at most NXL_MESSAGE_REGIONS_MAX: one await is one message. */
+void xfer_fence_await(struct xfer_fence *fence, struct xfer_agent *agent, uint64_t sequence,
+                      int is_fact, const char *incarnation, const uint64_t *ids, uint32_t id_count);
+void xfer_fence_arm(struct xfer_fence *fence);  /* from here on fn may run, maybe at once */
 void xfer_fence_drop(struct xfer_fence *fence); /* fn will not run */
 void xfer_fence_confirmed(struct xfer_agent *agent, uint64_t sequence);
 void xfer_fence_agent_gone(struct xfer_agent *agent);
@@ -321,30 +342,35 @@ void xfer_fences_tick(struct nxl_xfer *xfer, uint64_t now_ns);
 
 /* remote.c */
 void xfer_remote_drop(struct xfer_remote *remote);
-struct xfer_remote *xfer_remote_make(struct xfer_peer *peer, struct nxl_catalog_peer *target, struct nxl_err *err);
+struct xfer_remote *xfer_remote_make(struct xfer_peer *peer, struct nxl_catalog_peer *target,
+                                     struct nxl_err *err);
 int xfer_remote_accepts(void *remote, const struct nxl_catalog_region *region);
 int xfer_access_allowed(const struct nxl_xfer *xfer, const char *from_ns, const char *to_ns);
 void xfer_remote_info(const struct xfer_remote *remote, struct nxl_xfer_remote_info *ret);
 
 /* lookup.c */
 void xfer_lookups_tick(struct nxl_xfer *xfer, uint64_t now_ns);
-void xfer_lookups_of_peer(struct xfer_peer *peer); /* they end as cancelled */
+void xfer_lookups_of_peer(struct xfer_peer *peer);              /* they end as cancelled */
 void xfer_lookups_of_session(struct nxl_xfer_session *session); /* drops them silently */
-int xfer_lookups_want(struct nxl_xfer *xfer, const struct nxl_catalog_peer *peer); /* one of them is for it */
+int xfer_lookups_want(struct nxl_xfer *xfer,
+                      const struct nxl_catalog_peer *peer); /* one of them is for it */
 void xfer_lookups_link_up(struct xfer_agent *agent);
 void xfer_lookups_link_gone(struct xfer_agent *agent, const char *why);
 void xfer_lookups_move(struct xfer_agent *from, struct xfer_agent *to); /* they ask again there */
 void xfer_lookups_answer(struct xfer_agent *agent, const struct nxl_message *message);
 void xfer_lookups_synced(struct xfer_far *far);
 void xfer_lookups_local(struct nxl_xfer *xfer); /* a local peer or hint appeared */
-void xfer_hint_put(struct nxl_xfer *xfer, struct xfer_agent *agent, const struct nxl_message *message);
+void xfer_hint_put(struct nxl_xfer *xfer, struct xfer_agent *agent,
+                   const struct nxl_message *message);
 void xfer_hints_of_agent_gone(struct nxl_xfer *xfer, const char *agent);
 void xfer_hints_free(struct nxl_xfer *xfer);
 
 /* far.c: remote peers and their regions */
-enum nxl_code xfer_far_open(struct nxl_xfer *xfer, struct xfer_agent *agent, const char *ns, const char *name,
-                            const char *incarnation, struct xfer_far **ret, struct nxl_err *err);
-/* Asks its agent for it, subscribed to changes; returns the request's number, 0 if the link is down. */
+enum nxl_code xfer_far_open(struct nxl_xfer *xfer, struct xfer_agent *agent, const char *ns,
+                            const char *name, const char *incarnation, struct xfer_far **ret,
+                            struct nxl_err *err);
+/* Asks its agent for it, subscribed to changes; returns the request's number, 0 if the link is
+ * down. */
 uint64_t xfer_far_query(struct xfer_far *far, const char *from_ns);
 void xfer_far_requery(struct xfer_agent *agent); /* after a reconnect: everything of that agent */
 void xfer_far_regions(struct xfer_agent *agent, const struct nxl_message *message);
@@ -353,17 +379,21 @@ void xfer_far_region_quiet(struct nxl_xfer *xfer, struct nxl_catalog_region *reg
 /* Forgets a peer that nobody here has loaded, asks for, or still moves bytes with. */
 void xfer_far_settle(struct nxl_xfer *xfer, struct nxl_catalog_peer *peer);
 void xfer_far_loader_gone(struct nxl_xfer *xfer, struct nxl_catalog_peer *peer);
-void xfer_far_agent_gone(struct xfer_agent *agent, const char *why); /* its peers are dead with it */
-struct xfer_debt *xfer_debt_open(struct xfer_agent *agent, uint64_t sequence); /* counts 1 for its opener */
-void xfer_debt_paid(struct xfer_debt *debt); /* accepts NULL */
-void xfer_far_dead(struct nxl_xfer *xfer, struct nxl_catalog_peer *peer); /* regions go; later the peer */
+void xfer_far_agent_gone(struct xfer_agent *agent,
+                         const char *why); /* its peers are dead with it */
+struct xfer_debt *xfer_debt_open(struct xfer_agent *agent,
+                                 uint64_t sequence); /* counts 1 for its opener */
+void xfer_debt_paid(struct xfer_debt *debt);         /* accepts NULL */
+void xfer_far_dead(struct nxl_xfer *xfer,
+                   struct nxl_catalog_peer *peer); /* regions go; later the peer */
 void xfer_far_forget_conn(struct xfer_agent *agent, uint32_t instance);
 
 /* agent.c: far agents and their links */
 struct xfer_agent *xfer_agent_of(struct nxl_xfer *xfer, struct nxl_link *link);
 struct xfer_agent *xfer_agent_find(struct nxl_xfer *xfer, const char *agent);
 /* NXL_UNREACHABLE while there is no link, or it is down. */
-enum nxl_code xfer_agent_say(struct xfer_agent *agent, const struct nxl_message *message, struct nxl_err *err);
+enum nxl_code xfer_agent_say(struct xfer_agent *agent, const struct nxl_message *message,
+                             struct nxl_err *err);
 void xfer_subscriber_drop_agent(struct nxl_xfer *xfer, struct xfer_agent *agent);
 void xfer_agents_free(struct nxl_xfer *xfer);
 
@@ -371,20 +401,24 @@ void xfer_agents_free(struct nxl_xfer *xfer);
 void xfer_on_message(void *arg, struct nxl_link *link, const struct nxl_message *message);
 void xfer_announcements_send(struct xfer_agent *agent);
 void xfer_unsubscribe(struct xfer_peer *peer, const struct xfer_agent *agent);
-void xfer_tell_region_added(struct xfer_peer *peer, struct nxl_catalog_region *const *regions, uint32_t count);
-void xfer_tell_regions_gone(struct xfer_peer *peer, const uint64_t *ids, uint32_t count, struct xfer_fence *fence);
-void xfer_tell_dead(struct nxl_xfer *xfer, struct xfer_peer *peer, const char *reason, struct xfer_fence *fence);
-enum nxl_code xfer_announce_later(struct nxl_xfer *xfer, struct xfer_peer *peer, struct xfer_agent *agent, enum nxl_code what);
+void xfer_tell_region_added(struct xfer_peer *peer, struct nxl_catalog_region *const *regions,
+                            uint32_t count);
+void xfer_tell_regions_gone(struct xfer_peer *peer, const uint64_t *ids, uint32_t count,
+                            struct xfer_fence *fence);
+void xfer_tell_dead(struct nxl_xfer *xfer, struct xfer_peer *peer, const char *reason,
+                    struct xfer_fence *fence);
+enum nxl_code xfer_announce_later(struct nxl_xfer *xfer, struct xfer_peer *peer,
+                                  struct xfer_agent *agent, enum nxl_code what);
 
 /* life.c */
 void xfer_on_life(void *arg, struct nxl_catalog_peer *peer, enum nxl_life from, const char *reason);
 void xfer_suspect(struct nxl_xfer *xfer, const char *agent, int suspect);
-void xfer_event_loaders(struct nxl_xfer *xfer, struct nxl_catalog_peer *peer, uint32_t kind, int32_t code,
-                        struct nxl_view payload);
+void xfer_event_loaders(struct nxl_xfer *xfer, struct nxl_catalog_peer *peer, uint32_t kind,
+                        int32_t code, struct nxl_view payload);
 
 /* notice.c */
-void xfer_notice_send(struct nxl_xfer *xfer, struct xfer_peer *from, struct nxl_catalog_peer *target, uint64_t transfer,
-                      struct nxl_view payload);
+void xfer_notice_send(struct nxl_xfer *xfer, struct xfer_peer *from,
+                      struct nxl_catalog_peer *target, uint64_t transfer, struct nxl_view payload);
 enum nxl_code xfer_on_notice(void *arg, struct nxl_link *link, const struct nxl_message *notice);
 void xfer_on_notice_end(void *arg, uint64_t cookie, enum nxl_code code, const char *why);
 void xfer_notices_free(struct nxl_xfer *xfer);

@@ -16,12 +16,16 @@ struct key_store { /* key bytes of one message */
 };
 
 /* Keys in the order of our HELLO backends, which is that of our instances with an address. */
-static void region_describe(struct nxl_xfer *xfer, const struct nxl_catalog_region *region, struct key_store *store,
-                            struct nxl_message_region *to)
+static void region_describe(struct nxl_xfer *xfer, const struct nxl_catalog_region *region,
+                            struct key_store *store, struct nxl_message_region *to)
 {
     uint8_t hello_index = 0;
 
-    *to = (struct nxl_message_region){.id = region->id, .addr = region->addr, .len = region->len, .kind = region->kind, .device = region->device};
+    *to = (struct nxl_message_region){.id = region->id,
+                                      .addr = region->addr,
+                                      .len = region->len,
+                                      .kind = region->kind,
+                                      .device = region->device};
     for (uint32_t i = 0; i < nxl_hosts_count(xfer->hosts); i++) {
         struct nxl_instance *instance = nxl_hosts_at(xfer->hosts, i);
         struct nxl_message_key *key = &to->keys[to->key_count];
@@ -30,7 +34,9 @@ static void region_describe(struct nxl_xfer *xfer, const struct nxl_catalog_regi
 
         if ((nxl_instance_caps(instance)->flags & NXL_CAP_REMOTE) == 0)
             continue;
-        if (region->mems[i] != NULL && nxl_instance_export(instance, region->mems[i], store->bytes[i], &size, &err) == NXL_OK) {
+        if (region->mems[i] != NULL &&
+            nxl_instance_export(instance, region->mems[i], store->bytes[i], &size, &err) ==
+                NXL_OK) {
             key->backend = hello_index;
             key->key = (struct nxl_view){store->bytes[i], size};
             to->key_count++;
@@ -41,19 +47,25 @@ static void region_describe(struct nxl_xfer *xfer, const struct nxl_catalog_regi
 
 #define REGIONS_A_FRAME 256u
 
-static void regions_send(struct xfer_agent *agent, struct xfer_peer *peer, struct nxl_catalog_region *const *regions,
-                         uint32_t count, uint32_t first_flags, uint32_t last_flags)
+static void regions_send(struct xfer_agent *agent, struct xfer_peer *peer,
+                         struct nxl_catalog_region *const *regions, uint32_t count,
+                         uint32_t first_flags, uint32_t last_flags)
 {
     struct nxl_xfer *xfer = peer->session->xfer;
-    NXL_CLEANUP(nxl_freep) struct nxl_message_region *described = nxl_new0_array(REGIONS_A_FRAME, sizeof(*described));
-    NXL_CLEANUP(nxl_freep) struct key_store *store = nxl_new0_array(REGIONS_A_FRAME, sizeof(*store));
+    NXL_CLEANUP(nxl_freep)
+    struct nxl_message_region *described = nxl_new0_array(REGIONS_A_FRAME, sizeof(*described));
+    NXL_CLEANUP(nxl_freep)
+    struct key_store *store = nxl_new0_array(REGIONS_A_FRAME, sizeof(*store));
     uint32_t at = 0;
     struct nxl_err err;
 
     do {
         uint32_t part = count - at < REGIONS_A_FRAME ? count - at : REGIONS_A_FRAME;
-        struct nxl_message message = {.type = NXL_MESSAGE_REGIONS, .incarnation = peer->peer->incarnation,
-                                      .revision = peer->peer->revision, .regions = described, .region_count = part};
+        struct nxl_message message = {.type = NXL_MESSAGE_REGIONS,
+                                      .incarnation = peer->peer->incarnation,
+                                      .revision = peer->peer->revision,
+                                      .regions = described,
+                                      .region_count = part};
 
         for (uint32_t i = 0; i < part; i++)
             region_describe(xfer, regions[at + i], &store[i], &described[i]);
@@ -61,28 +73,35 @@ static void regions_send(struct xfer_agent *agent, struct xfer_peer *peer, struc
         message.more = at + part < count;
         at += part;
         if (xfer_agent_say(agent, &message, &err) != NXL_OK) {
-            nxl_debug("exchange", "event=\"regions not sent, asked for again after a reconnect\" agent=%s why=%s",
-                      nxl_quote(agent->agent), nxl_quote(err.text));
+            nxl_debug(
+                "exchange",
+                "event=\"regions not sent, asked for again after a reconnect\" agent=%s why=%s",
+                nxl_quote(agent->agent), nxl_quote(err.text));
             return;
         }
     } while (at < count);
 }
 
-void xfer_tell_region_added(struct xfer_peer *peer, struct nxl_catalog_region *const *regions, uint32_t count)
+void xfer_tell_region_added(struct xfer_peer *peer, struct nxl_catalog_region *const *regions,
+                            uint32_t count)
 {
     for (struct xfer_subscriber *s = peer->subscribers; s != NULL; s = s->next)
         regions_send(s->agent, peer, regions, count, 0, 0);
 }
 
 /* A frame holds so many ids; each part is confirmed, and said again, by itself. */
-static void regions_gone_tell(struct xfer_peer *peer, struct xfer_agent *agent, const uint64_t *ids, uint32_t count,
-                              struct xfer_fence *fence)
+static void regions_gone_tell(struct xfer_peer *peer, struct xfer_agent *agent, const uint64_t *ids,
+                              uint32_t count, struct xfer_fence *fence)
 {
     for (uint32_t at = 0; at < count; at += NXL_MESSAGE_REGIONS_MAX) {
         uint32_t part = count - at < NXL_MESSAGE_REGIONS_MAX ? count - at : NXL_MESSAGE_REGIONS_MAX;
         uint64_t sequence = ++peer->session->xfer->next_sequence;
-        struct nxl_message message = {.type = NXL_MESSAGE_REGION_GONE, .incarnation = peer->peer->incarnation,
-                                      .revision = sequence, .sequence = sequence, .ids = ids + at, .id_count = part};
+        struct nxl_message message = {.type = NXL_MESSAGE_REGION_GONE,
+                                      .incarnation = peer->peer->incarnation,
+                                      .revision = sequence,
+                                      .sequence = sequence,
+                                      .ids = ids + at,
+                                      .id_count = part};
         struct nxl_err err;
 
         xfer_fence_await(fence, agent, sequence, 0, peer->peer->incarnation, ids + at, part);
@@ -90,7 +109,8 @@ static void regions_gone_tell(struct xfer_peer *peer, struct xfer_agent *agent, 
     }
 }
 
-void xfer_tell_regions_gone(struct xfer_peer *peer, const uint64_t *ids, uint32_t count, struct xfer_fence *fence)
+void xfer_tell_regions_gone(struct xfer_peer *peer, const uint64_t *ids, uint32_t count,
+                            struct xfer_fence *fence)
 {
     for (struct xfer_subscriber *s = peer->subscribers; s != NULL; s = s->next)
         regions_gone_tell(peer, s->agent, ids, count, fence);
@@ -105,11 +125,15 @@ static int subscribed(const struct xfer_peer *peer, const struct xfer_agent *age
     return s != NULL;
 }
 
-void xfer_tell_dead(struct nxl_xfer *xfer, struct xfer_peer *peer, const char *reason, struct xfer_fence *fence)
+void xfer_tell_dead(struct nxl_xfer *xfer, struct xfer_peer *peer, const char *reason,
+                    struct xfer_fence *fence)
 {
     for (struct xfer_agent *agent = xfer->agents; agent != NULL; agent = agent->next) {
-        struct nxl_message message = {.type = NXL_MESSAGE_FACT, .incarnation = peer->peer->incarnation,
-                                      .life = NXL_LIFE_DEAD, .text = reason, .sequence = ++xfer->next_sequence};
+        struct nxl_message message = {.type = NXL_MESSAGE_FACT,
+                                      .incarnation = peer->peer->incarnation,
+                                      .life = NXL_LIFE_DEAD,
+                                      .text = reason,
+                                      .sequence = ++xfer->next_sequence};
         struct nxl_err err;
 
         if (subscribed(peer, agent))
@@ -124,7 +148,8 @@ void xfer_tell_dead(struct nxl_xfer *xfer, struct xfer_peer *peer, const char *r
     }
 }
 
-enum nxl_code xfer_announce_later(struct nxl_xfer *xfer, struct xfer_peer *peer, struct xfer_agent *agent, enum nxl_code what)
+enum nxl_code xfer_announce_later(struct nxl_xfer *xfer, struct xfer_peer *peer,
+                                  struct xfer_agent *agent, enum nxl_code what)
 {
     struct xfer_announcement *a = agent->announcements;
 
@@ -147,7 +172,8 @@ void xfer_announcements_send(struct xfer_agent *agent)
 {
     while (agent->announcements != NULL) {
         struct xfer_announcement *a = agent->announcements;
-        struct nxl_catalog_peer *peer = nxl_catalog_by_incarnation(agent->xfer->catalog, a->incarnation);
+        struct nxl_catalog_peer *peer =
+            nxl_catalog_by_incarnation(agent->xfer->catalog, a->incarnation);
         struct nxl_message answer = {.type = NXL_MESSAGE_ANSWER, .code = a->code};
         struct nxl_err err;
 
@@ -176,7 +202,9 @@ static int region_collect(void *arg, struct nxl_catalog_region *region)
 static void subscribe(struct xfer_agent *agent, struct xfer_peer *peer)
 {
     uint32_t count = nxl_region_table_count(peer->peer->regions);
-    NXL_CLEANUP(nxl_freep) struct nxl_catalog_region **all = nxl_new0_array(count + 1, sizeof(struct nxl_catalog_region *));
+    NXL_CLEANUP(nxl_freep)
+    struct nxl_catalog_region **all =
+        nxl_new0_array(count + 1, sizeof(struct nxl_catalog_region *));
     struct nxl_catalog_region **at = all;
 
     if (!subscribed(peer, agent)) {
@@ -205,9 +233,10 @@ void xfer_unsubscribe(struct xfer_peer *peer, const struct xfer_agent *agent)
 
 static struct xfer_peer *own_peer(struct nxl_xfer *xfer, const struct nxl_message *message)
 {
-    struct nxl_catalog_peer *peer = message->incarnation[0] != '\0'
-                                        ? nxl_catalog_by_incarnation(xfer->catalog, message->incarnation)
-                                        : nxl_catalog_current(xfer->catalog, message->ns, message->name);
+    struct nxl_catalog_peer *peer =
+        message->incarnation[0] != '\0'
+            ? nxl_catalog_by_incarnation(xfer->catalog, message->incarnation)
+            : nxl_catalog_current(xfer->catalog, message->ns, message->name);
 
     return peer != NULL && peer->local && peer->life != NXL_LIFE_DEAD ? peer->owner : NULL;
 }
@@ -216,7 +245,10 @@ static void on_query(struct xfer_agent *agent, const struct nxl_message *query)
 {
     struct nxl_xfer *xfer = agent->xfer;
     struct xfer_peer *peer = own_peer(xfer, query);
-    struct nxl_message answer = {.type = NXL_MESSAGE_ANSWER, .request = query->request, .ns = query->ns, .name = query->name,
+    struct nxl_message answer = {.type = NXL_MESSAGE_ANSWER,
+                                 .request = query->request,
+                                 .ns = query->ns,
+                                 .name = query->name,
                                  .incarnation = query->incarnation};
     char text[256] = "";
     struct nxl_err err;
@@ -226,7 +258,8 @@ static void on_query(struct xfer_agent *agent, const struct nxl_message *query)
         snprintf(text, sizeof(text), "no such peer lives here");
     } else if (!xfer_access_allowed(xfer, query->from_ns, peer->peer->ns)) {
         answer.code = NXL_NOT_ALLOWED;
-        snprintf(text, sizeof(text), "access.policy lets nobody from namespace '%.63s' in", query->from_ns);
+        snprintf(text, sizeof(text), "access.policy lets nobody from namespace '%.63s' in",
+                 query->from_ns);
     } else {
         answer.ns = peer->peer->ns;
         answer.name = peer->peer->name;
@@ -234,7 +267,8 @@ static void on_query(struct xfer_agent *agent, const struct nxl_message *query)
         answer.revision = peer->peer->revision;
     }
     answer.text = text;
-    if (xfer_agent_say(agent, &answer, &err) == NXL_OK && answer.code == NXL_OK && (query->flags & 1))
+    if (xfer_agent_say(agent, &answer, &err) == NXL_OK && answer.code == NXL_OK &&
+        (query->flags & 1))
         subscribe(agent, peer);
 }
 
@@ -246,19 +280,21 @@ static void on_answer(struct xfer_agent *agent, const struct nxl_message *answer
     }
     /* The agent of that incarnation does not know it any more: it is over, whatever was missed. */
     if (answer->code == NXL_NOT_FOUND && answer->incarnation[0] != '\0') {
-        struct nxl_catalog_peer *peer = nxl_catalog_by_incarnation(agent->xfer->catalog, answer->incarnation);
+        struct nxl_catalog_peer *peer =
+            nxl_catalog_by_incarnation(agent->xfer->catalog, answer->incarnation);
 
         struct xfer_far *far = peer != NULL && !peer->local ? peer->owner : NULL;
 
         /* What nobody loaded is forgotten anyway, and must not fill the memory of the dead. */
         if (far != NULL && far->agent == agent && far->loaders > 0)
-            (void)nxl_catalog_set_life(agent->xfer->catalog, answer->incarnation, NXL_LIFE_DEAD, "its agent does not know it any more");
+            (void)nxl_catalog_set_life(agent->xfer->catalog, answer->incarnation, NXL_LIFE_DEAD,
+                                       "its agent does not know it any more");
     }
     xfer_lookups_answer(agent, answer);
 }
 
-/* Only the agent of the node where an incarnation lives may say that it died; of our own node nobody
- * but we. */
+/* Only the agent of the node where an incarnation lives may say that it died; of our own node
+ * nobody but we. */
 static int may_speak_of(const struct xfer_agent *agent, const char *prefix)
 {
     const char *node = agent->node_name;
@@ -266,7 +302,8 @@ static int may_speak_of(const struct xfer_agent *agent, const char *prefix)
 
     if (peer != NULL)
         return !peer->local && strcmp(peer->agent, agent->agent) == 0;
-    return node[0] != '\0' && strcmp(node, agent->xfer->node) != 0 && nxl_incarnation_covers(node, prefix);
+    return node[0] != '\0' && strcmp(node, agent->xfer->node) != 0 &&
+           nxl_incarnation_covers(node, prefix);
 }
 
 static int is_unknown(const struct nxl_xfer *xfer, const char *prefix)
@@ -285,13 +322,15 @@ static void on_fact(struct xfer_agent *agent, const struct nxl_message *fact)
         return;
     }
     if (!right || !may_speak_of(agent, fact->incarnation)) {
-        nxl_warn("life", "event=\"fact refused\" why=\"not that agent's peer\" agent=%s incarnation=%s", nxl_quote(agent->agent),
-                 nxl_quote(fact->incarnation));
+        nxl_warn("life",
+                 "event=\"fact refused\" why=\"not that agent's peer\" agent=%s incarnation=%s",
+                 nxl_quote(agent->agent), nxl_quote(fact->incarnation));
         xfer_count_error(xfer, NXL_NOT_ALLOWED);
         return;
     }
     xfer->debt = xfer_debt_open(agent, fact->sequence);
-    (void)nxl_catalog_set_life(xfer->catalog, fact->incarnation, (enum nxl_life)fact->life, fact->text);
+    (void)nxl_catalog_set_life(xfer->catalog, fact->incarnation, (enum nxl_life)fact->life,
+                               fact->text);
     xfer_debt_paid(NXL_TAKE(xfer->debt));
 }
 

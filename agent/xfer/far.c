@@ -33,7 +33,8 @@ void xfer_debt_paid(struct xfer_debt *debt)
     ack.sequence = debt->sequence;
     ack.at_ns = nxl_now_ns() - debt->since_ns;
     if (agent != NULL)
-        NXL_IGNORE(xfer_agent_say(agent, &ack, &err)); /* lost with the link: asked again after its return */
+        NXL_IGNORE(xfer_agent_say(agent, &ack,
+                                  &err)); /* lost with the link: asked again after its return */
     free(debt);
 }
 
@@ -49,8 +50,9 @@ static void far_free(struct nxl_xfer *xfer, struct xfer_far *far)
     nxl_metric_move(xfer->metrics.peers_remote, -1);
 }
 
-enum nxl_code xfer_far_open(struct nxl_xfer *xfer, struct xfer_agent *agent, const char *ns, const char *name,
-                            const char *incarnation, struct xfer_far **ret, struct nxl_err *err)
+enum nxl_code xfer_far_open(struct nxl_xfer *xfer, struct xfer_agent *agent, const char *ns,
+                            const char *name, const char *incarnation, struct xfer_far **ret,
+                            struct nxl_err *err)
 {
     struct nxl_catalog_peer *peer;
     struct xfer_far *far;
@@ -63,8 +65,8 @@ enum nxl_code xfer_far_open(struct nxl_xfer *xfer, struct xfer_agent *agent, con
     if (peer->owner != NULL) {
         far = peer->owner;
         if (far->agent != agent)
-            return nxl_err_set(err, NXL_MISMATCH, 0, "incarnation %s lives at agent %s, not at %s", incarnation, peer->agent,
-                               agent->agent);
+            return nxl_err_set(err, NXL_MISMATCH, 0, "incarnation %s lives at agent %s, not at %s",
+                               incarnation, peer->agent, agent->agent);
         *ret = far;
         return NXL_OK;
     }
@@ -87,7 +89,10 @@ enum nxl_code xfer_far_open(struct nxl_xfer *xfer, struct xfer_agent *agent, con
 uint64_t xfer_far_query(struct xfer_far *far, const char *from_ns)
 {
     struct nxl_xfer *xfer = far->agent->xfer;
-    struct nxl_message query = {.type = NXL_MESSAGE_QUERY, .flags = 1, .incarnation = far->peer->incarnation, .from_ns = from_ns};
+    struct nxl_message query = {.type = NXL_MESSAGE_QUERY,
+                                .flags = 1,
+                                .incarnation = far->peer->incarnation,
+                                .from_ns = from_ns};
     struct nxl_err err;
 
     query.request = ++xfer->next_query;
@@ -123,7 +128,8 @@ static void region_free(struct nxl_xfer *xfer, struct nxl_catalog_region *region
 }
 
 /* Out of the table; what still uses it keeps it, and the debt, until it is quiet. */
-static void region_leave(struct nxl_xfer *xfer, struct xfer_far *far, struct nxl_catalog_region *region, struct xfer_debt *debt)
+static void region_leave(struct nxl_xfer *xfer, struct xfer_far *far,
+                         struct nxl_catalog_region *region, struct xfer_debt *debt)
 {
     nxl_region_table_remove(far->peer->regions, region);
     xfer->epoch++;
@@ -173,7 +179,9 @@ static void region_add(struct xfer_far *far, const struct nxl_message_region *r)
     region = nxl_catalog_region_new(far->peer, r->id, r->addr, r->len, r->kind, r->device);
     region->mapping = (void *)far->round;
     for (uint32_t i = 0; i < r->key_count; i++) {
-        int32_t instance = r->keys[i].backend < NXL_BACKENDS_MAX ? far->agent->backend_map[r->keys[i].backend] : -1;
+        int32_t instance = r->keys[i].backend < NXL_BACKENDS_MAX
+                               ? far->agent->backend_map[r->keys[i].backend]
+                               : -1;
         void *copy;
 
         if (instance < 0 || region->keys[instance].data != NULL)
@@ -183,8 +191,8 @@ static void region_add(struct xfer_far *far, const struct nxl_message_region *r)
         region->keys[instance] = (struct nxl_view){copy, r->keys[i].key.size};
     }
     if (nxl_region_table_add(far->peer->regions, region, &err) != NXL_OK) {
-        nxl_warn("far", "event=\"region refused, ignoring it\" peer=%s region=%llu why=%s", nxl_quote(xfer_show(far->peer)),
-                 (unsigned long long)r->id, nxl_quote(err.text));
+        nxl_warn("far", "event=\"region refused, ignoring it\" peer=%s region=%llu why=%s",
+                 nxl_quote(xfer_show(far->peer)), (unsigned long long)r->id, nxl_quote(err.text));
         nxl_catalog_region_free(region);
     }
 }
@@ -209,7 +217,8 @@ static struct xfer_far *far_of(struct xfer_agent *agent, const char *incarnation
     struct nxl_catalog_peer *peer = nxl_catalog_by_incarnation(agent->xfer->catalog, incarnation);
     struct xfer_far *far = peer == NULL || peer->local ? NULL : peer->owner;
 
-    return far != NULL && far->agent == agent ? far : NULL; /* nobody speaks for another agent's peer */
+    return far != NULL && far->agent == agent ? far
+                                              : NULL; /* nobody speaks for another agent's peer */
 }
 
 void xfer_far_regions(struct xfer_agent *agent, const struct nxl_message *message)
@@ -246,7 +255,8 @@ void xfer_far_region_gone(struct xfer_agent *agent, const struct nxl_message *me
     struct xfer_far *far = far_of(agent, message->incarnation);
 
     for (uint32_t i = 0; far != NULL && i < message->id_count; i++) {
-        struct nxl_catalog_region *region = nxl_region_table_by_id(far->peer->regions, message->ids[i]);
+        struct nxl_catalog_region *region =
+            nxl_region_table_by_id(far->peer->regions, message->ids[i]);
 
         if (region != NULL) {
             region_leave(agent->xfer, far, region, debt);
@@ -287,8 +297,8 @@ void xfer_far_dead(struct nxl_xfer *xfer, struct nxl_catalog_peer *peer)
         far_free(xfer, far);
 }
 
-/* Goodbye only when nothing here touches its memory any more: from then on its agent asks us no more
- * before it lets memory go. */
+/* Goodbye only when nothing here touches its memory any more: from then on its agent asks us no
+ * more before it lets memory go. */
 void xfer_far_settle(struct nxl_xfer *xfer, struct nxl_catalog_peer *peer)
 {
     struct xfer_far *far = peer->local ? NULL : peer->owner;
@@ -296,7 +306,8 @@ void xfer_far_settle(struct nxl_xfer *xfer, struct nxl_catalog_peer *peer)
     struct nxl_catalog_region *region;
     struct nxl_err err;
 
-    if (far == NULL || far->loaders > 0 || peer->life == NXL_LIFE_DEAD || xfer_lookups_want(xfer, peer))
+    if (far == NULL || far->loaders > 0 || peer->life == NXL_LIFE_DEAD ||
+        xfer_lookups_want(xfer, peer))
         return;
     while (nxl_region_table_each(peer->regions, any_region, &region))
         region_leave(xfer, far, region, NULL);
@@ -336,7 +347,8 @@ static int agent_peer_dead(void *arg, struct nxl_catalog_peer *peer)
         char incarnation[NXL_INCARNATION_MAX + 1];
 
         (void)nxl_copy_text(incarnation, sizeof(incarnation), peer->incarnation);
-        (void)nxl_catalog_set_life(scan->agent->xfer->catalog, incarnation, NXL_LIFE_DEAD, scan->why);
+        (void)nxl_catalog_set_life(scan->agent->xfer->catalog, incarnation, NXL_LIFE_DEAD,
+                                   scan->why);
         return 1; /* the catalog changed: start again */
     }
     return 0;

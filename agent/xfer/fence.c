@@ -20,7 +20,8 @@ struct xfer_fence {
     struct xfer_fence *next, **link;
 };
 
-struct xfer_fence *xfer_fence_open(struct nxl_xfer *xfer, uint64_t timeout_ns, xfer_fence_fn *fn, void *arg)
+struct xfer_fence *xfer_fence_open(struct nxl_xfer *xfer, uint64_t timeout_ns, xfer_fence_fn *fn,
+                                   void *arg)
 {
     struct xfer_fence *fence = nxl_new0(sizeof(*fence));
     uint64_t now = nxl_now_ns();
@@ -76,8 +77,8 @@ static void fence_finish(struct xfer_fence *fence, int complete)
     fn(arg, complete);
 }
 
-void xfer_fence_await(struct xfer_fence *fence, struct xfer_agent *agent, uint64_t sequence, int is_fact,
-                      const char *incarnation, const uint64_t *ids, uint32_t id_count)
+void xfer_fence_await(struct xfer_fence *fence, struct xfer_agent *agent, uint64_t sequence,
+                      int is_fact, const char *incarnation, const uint64_t *ids, uint32_t id_count)
 {
     struct xfer_await *await = nxl_new0(sizeof(*await));
 
@@ -146,7 +147,8 @@ void xfer_fence_agent_gone(struct xfer_agent *agent)
 void xfer_fence_resend(struct xfer_agent *agent)
 {
     for (struct xfer_await *await = agent->awaits; await != NULL; await = await->next) {
-        struct nxl_message message = {.sequence = await->sequence, .incarnation = await->incarnation};
+        struct nxl_message message = {.sequence = await->sequence,
+                                      .incarnation = await->incarnation};
         struct nxl_err err;
 
         if (await->is_fact) {
@@ -172,9 +174,11 @@ void xfer_fences_tick(struct nxl_xfer *xfer, uint64_t now_ns)
         struct xfer_fence *next = fence->next;
 
         if (fence->armed && now_ns >= fence->deadline_ns) {
-            nxl_debug("fence", "event=\"far agents did not confirm in time\" waiting=%u", fence->waiting);
+            nxl_debug("fence", "event=\"far agents did not confirm in time\" waiting=%u",
+                      fence->waiting);
             fence_finish(fence, 0);
-            next = xfer->fences; /* fn may have changed the list: start over, the finished one is gone */
+            next = xfer->fences; /* fn may have changed the list: start over, the finished one is
+                                    gone */
         }
         fence = next;
     }

@@ -30,7 +30,9 @@ const struct nxl_record *xfer_hint_find(struct nxl_xfer *xfer, const char *ns, c
 
     hint_key(key, sizeof(key), ns, name);
     HASH_FIND_STR(xfer->hints, key, hint);
-    return hint == NULL || nxl_catalog_is_dead(xfer->catalog, hint->record.incarnation) ? NULL : &hint->record;
+    return hint == NULL || nxl_catalog_is_dead(xfer->catalog, hint->record.incarnation)
+               ? NULL
+               : &hint->record;
 }
 
 static void hint_drop(struct nxl_xfer *xfer, struct xfer_hint *hint)
@@ -40,7 +42,8 @@ static void hint_drop(struct nxl_xfer *xfer, struct xfer_hint *hint)
     free(hint);
 }
 
-void xfer_hint_put(struct nxl_xfer *xfer, struct xfer_agent *agent, const struct nxl_message *message)
+void xfer_hint_put(struct nxl_xfer *xfer, struct xfer_agent *agent,
+                   const struct nxl_message *message)
 {
     char key[NXL_NAMESPACE_MAX + NXL_NAME_MAX + 2];
     struct xfer_hint *hint;
@@ -54,7 +57,9 @@ void xfer_hint_put(struct nxl_xfer *xfer, struct xfer_agent *agent, const struct
     }
     if (hint == NULL) {
         if (xfer->hint_count >= xfer->limits.hints) {
-            nxl_warn("hint", "event=\"record refused\" why=\"limits.hints is reached\" peer=%s agent=%s", nxl_quote(key), nxl_quote(agent->agent));
+            nxl_warn("hint",
+                     "event=\"record refused\" why=\"limits.hints is reached\" peer=%s agent=%s",
+                     nxl_quote(key), nxl_quote(agent->agent));
             xfer_count_error(xfer, NXL_LIMIT);
             return;
         }
@@ -67,11 +72,13 @@ void xfer_hint_put(struct nxl_xfer *xfer, struct xfer_agent *agent, const struct
     hint->record.flags = NXL_RECORD_ADDRESS | NXL_RECORD_FULL;
     (void)nxl_copy_text(hint->record.ns, sizeof(hint->record.ns), message->ns);
     (void)nxl_copy_text(hint->record.name, sizeof(hint->record.name), message->name);
-    (void)nxl_copy_text(hint->record.incarnation, sizeof(hint->record.incarnation), message->incarnation);
+    (void)nxl_copy_text(hint->record.incarnation, sizeof(hint->record.incarnation),
+                        message->incarnation);
     (void)nxl_copy_text(hint->record.cluster, sizeof(hint->record.cluster), xfer->cluster);
     (void)nxl_copy_text(hint->record.agent, sizeof(hint->record.agent), agent->agent);
     (void)nxl_copy_text(hint->record.node, sizeof(hint->record.node), agent->node_name);
-    (void)nxl_copy_text(hint->record.address, sizeof(hint->record.address), nxl_link_address(agent->link));
+    (void)nxl_copy_text(hint->record.address, sizeof(hint->record.address),
+                        nxl_link_address(agent->link));
     hint->record.revision = message->revision;
     xfer_lookups_local(xfer);
 }
@@ -80,7 +87,8 @@ void xfer_hints_of_agent_gone(struct nxl_xfer *xfer, const char *agent)
 {
     struct xfer_hint *hint, *next;
 
-    HASH_ITER(hh, xfer->hints, hint, next) {
+    HASH_ITER(hh, xfer->hints, hint, next)
+    {
         if (strcmp(hint->record.agent, agent) == 0)
             hint_drop(xfer, hint);
     }
@@ -90,18 +98,23 @@ void xfer_hints_free(struct nxl_xfer *xfer)
 {
     struct xfer_hint *hint, *next;
 
-    HASH_ITER(hh, xfer->hints, hint, next) {
+    HASH_ITER(hh, xfer->hints, hint, next)
+    {
         hint_drop(xfer, hint);
     }
 }
 
 /* ---- publishing ----------------------------------------------------------------------------- */
 
-static enum nxl_code hint_send(struct nxl_xfer *xfer, struct xfer_peer *peer, const char *address, enum nxl_code what,
-                               struct nxl_err *err)
+static enum nxl_code hint_send(struct nxl_xfer *xfer, struct xfer_peer *peer, const char *address,
+                               enum nxl_code what, struct nxl_err *err)
 {
-    struct nxl_message answer = {.type = NXL_MESSAGE_ANSWER, .code = what, .ns = peer->peer->ns, .name = peer->peer->name,
-                                 .incarnation = peer->peer->incarnation, .revision = peer->peer->revision};
+    struct nxl_message answer = {.type = NXL_MESSAGE_ANSWER,
+                                 .code = what,
+                                 .ns = peer->peer->ns,
+                                 .name = peer->peer->name,
+                                 .incarnation = peer->peer->incarnation,
+                                 .revision = peer->peer->revision};
     struct nxl_link *link;
     enum nxl_code code = nxl_links_get(xfer->links, address, "", &link, err);
 
@@ -109,11 +122,13 @@ static enum nxl_code hint_send(struct nxl_xfer *xfer, struct xfer_peer *peer, co
         return code;
     if (nxl_link_up(link))
         return nxl_link_send(link, &answer, err);
-    return xfer_announce_later(xfer, peer, xfer_agent_of(xfer, link), what); /* said when the link is up */
+    return xfer_announce_later(xfer, peer, xfer_agent_of(xfer, link),
+                               what); /* said when the link is up */
 }
 
-void nxl_xfer_send(struct nxl_xfer_session *session, uint32_t peer_id, const char *label, const char *address,
-                   uint32_t flags, const uint64_t *ids, uint32_t count, nxl_xfer_reply_fn *fn, void *arg)
+void nxl_xfer_send(struct nxl_xfer_session *session, uint32_t peer_id, const char *label,
+                   const char *address, uint32_t flags, const uint64_t *ids, uint32_t count,
+                   nxl_xfer_reply_fn *fn, void *arg)
 {
     struct nxl_xfer *xfer = session->xfer;
     struct nxl_err err = {0};
@@ -125,7 +140,8 @@ void nxl_xfer_send(struct nxl_xfer_session *session, uint32_t peer_id, const cha
         code = hint_send(xfer, peer, address, NXL_OK, &err);
     } else if (code == NXL_OK) {
         if (flags != 0 && label[0] == '\0')
-            code = nxl_err_set(&err, NXL_INVALID_PARAM, 0, "a partial record in the store needs a label");
+            code = nxl_err_set(&err, NXL_INVALID_PARAM, 0,
+                               "a partial record in the store needs a label");
         if (code == NXL_OK)
             code = xfer_record_make(peer, flags, ids, count, record, &err);
         if (code == NXL_OK)
@@ -138,7 +154,8 @@ void nxl_xfer_send(struct nxl_xfer_session *session, uint32_t peer_id, const cha
     fn(arg, code, NULL, &err);
 }
 
-void nxl_xfer_withdraw(struct nxl_xfer_session *session, uint32_t peer_id, const char *address, nxl_xfer_reply_fn *fn, void *arg)
+void nxl_xfer_withdraw(struct nxl_xfer_session *session, uint32_t peer_id, const char *address,
+                       nxl_xfer_reply_fn *fn, void *arg)
 {
     struct nxl_xfer *xfer = session->xfer;
     struct nxl_err err = {0};

@@ -24,14 +24,17 @@ static void list_drop(struct nxl_xfer_session *session, struct xfer_list *list)
     free(list);
 }
 
-static enum nxl_code list_new(struct nxl_xfer_session *session, struct xfer_peer *peer, uint32_t remote_id, uint32_t kind,
-                              struct xfer_list **ret, struct nxl_err *err)
+static enum nxl_code list_new(struct nxl_xfer_session *session, struct xfer_peer *peer,
+                              uint32_t remote_id, uint32_t kind, struct xfer_list **ret,
+                              struct nxl_err *err)
 {
     struct nxl_catalog_peer *target = peer->peer;
     struct xfer_list *list;
 
     if (HASH_COUNT(session->lists) >= session->xfer->limits.lists)
-        return nxl_err_set(err, NXL_LIMIT, 0, "this session has %u lists, limits.lists allows no more", session->xfer->limits.lists);
+        return nxl_err_set(err, NXL_LIMIT, 0,
+                           "this session has %u lists, limits.lists allows no more",
+                           session->xfer->limits.lists);
     if (remote_id != 0) {
         struct xfer_remote *remote = xfer_remote_of(session, peer->id, remote_id, err);
 
@@ -50,8 +53,8 @@ static enum nxl_code list_new(struct nxl_xfer_session *session, struct xfer_peer
     return NXL_OK;
 }
 
-static enum nxl_code list_append(struct nxl_xfer_session *session, struct xfer_list *list, const struct nxl_run *runs,
-                                 uint32_t count, struct nxl_err *err)
+static enum nxl_code list_append(struct nxl_xfer_session *session, struct xfer_list *list,
+                                 const struct nxl_run *runs, uint32_t count, struct nxl_err *err)
 {
     struct xfer_remote *remote = NULL;
     uint32_t before = list->list->run_count;
@@ -62,20 +65,23 @@ static enum nxl_code list_append(struct nxl_xfer_session *session, struct xfer_l
         if (remote == NULL)
             return err->code;
     }
-    code = nxl_catalog_list_append(list->list, runs, count, remote != NULL && remote->restricted ? xfer_remote_accepts : NULL,
-                                   remote, err);
+    code = nxl_catalog_list_append(
+        list->list, runs, count, remote != NULL && remote->restricted ? xfer_remote_accepts : NULL,
+        remote, err);
     session->list_runs += list->list->run_count - before;
     if (code == NXL_OK && session->list_runs > session->xfer->limits.list_descriptors)
-        code = nxl_err_set(err, NXL_LIMIT, 0, "the lists of this session have %llu runs, limits.list_runs allows no more",
-                           (unsigned long long)session->list_runs);
+        code =
+            nxl_err_set(err, NXL_LIMIT, 0,
+                        "the lists of this session have %llu runs, limits.list_runs allows no more",
+                        (unsigned long long)session->list_runs);
     if (code == NXL_OK && list->list->size > UINT32_MAX)
         code = nxl_err_set(err, NXL_LIMIT, 0, "a list holds at most %u descriptors", UINT32_MAX);
     return code;
 }
 
-enum nxl_code nxl_xfer_list(struct nxl_xfer_session *session, uint32_t peer_id, uint32_t remote, uint32_t kind, uint32_t id,
-                            const struct nxl_run *runs, uint32_t count, int more, uint32_t *ret_list, uint64_t *ret_size,
-                            struct nxl_err *err)
+enum nxl_code nxl_xfer_list(struct nxl_xfer_session *session, uint32_t peer_id, uint32_t remote,
+                            uint32_t kind, uint32_t id, const struct nxl_run *runs, uint32_t count,
+                            int more, uint32_t *ret_list, uint64_t *ret_size, struct nxl_err *err)
 {
     struct xfer_peer *peer = xfer_peer_find(session, peer_id, err);
     struct xfer_list *list = NULL;
@@ -90,7 +96,8 @@ enum nxl_code nxl_xfer_list(struct nxl_xfer_session *session, uint32_t peer_id, 
     } else {
         list = list_find(session, id);
         if (list == NULL || list->sealed || list->peer != peer)
-            return nxl_err_set(err, NXL_NOT_FOUND, 0, "there is no unfinished list %u of this peer", id);
+            return nxl_err_set(err, NXL_NOT_FOUND, 0, "there is no unfinished list %u of this peer",
+                               id);
     }
     code = list_append(session, list, runs, count, err);
     if (code != NXL_OK) {

@@ -33,7 +33,8 @@ static void lookup_free(struct xfer_lookup *lookup)
     free(lookup);
 }
 
-static void lookup_finish(struct xfer_lookup *lookup, enum nxl_code code, struct nxl_catalog_peer *target, struct nxl_err *err)
+static void lookup_finish(struct xfer_lookup *lookup, enum nxl_code code,
+                          struct nxl_catalog_peer *target, struct nxl_err *err)
 {
     struct nxl_xfer_remote_info info;
     struct xfer_remote *remote = NULL;
@@ -70,7 +71,8 @@ static void lookup_fail(struct xfer_lookup *lookup, enum nxl_code code, struct n
     lookup_finish(lookup, code, NULL, err);
 }
 
-static struct xfer_lookup *lookup_new(struct xfer_peer *peer, uint64_t timeout_ns, nxl_xfer_reply_fn *fn, void *arg)
+static struct xfer_lookup *lookup_new(struct xfer_peer *peer, uint64_t timeout_ns,
+                                      nxl_xfer_reply_fn *fn, void *arg)
 {
     struct nxl_xfer *xfer = peer->session->xfer;
     struct xfer_lookup *lookup = nxl_new0(sizeof(*lookup));
@@ -91,8 +93,8 @@ static struct xfer_lookup *lookup_new(struct xfer_peer *peer, uint64_t timeout_n
 }
 
 /* The far agent's word is fetched for every namespace that asks, because its policy decides. */
-static void lookup_far(struct xfer_lookup *lookup, struct xfer_agent *agent, const char *ns, const char *name,
-                       const char *incarnation)
+static void lookup_far(struct xfer_lookup *lookup, struct xfer_agent *agent, const char *ns,
+                       const char *name, const char *incarnation)
 {
     struct nxl_err err = {0};
     struct xfer_far *far;
@@ -117,11 +119,15 @@ static void lookup_far(struct xfer_lookup *lookup, struct xfer_agent *agent, con
 static void lookup_ask(struct xfer_lookup *lookup)
 {
     struct nxl_xfer *xfer = lookup->xfer;
-    struct nxl_message query = {.type = NXL_MESSAGE_QUERY, .ns = lookup->ns, .name = lookup->name, .from_ns = lookup->peer->peer->ns};
+    struct nxl_message query = {.type = NXL_MESSAGE_QUERY,
+                                .ns = lookup->ns,
+                                .name = lookup->name,
+                                .from_ns = lookup->peer->peer->ns};
     struct nxl_err err;
 
     if (lookup->incarnation[0] != '\0') {
-        struct nxl_catalog_peer *peer = nxl_catalog_by_incarnation(xfer->catalog, lookup->incarnation);
+        struct nxl_catalog_peer *peer =
+            nxl_catalog_by_incarnation(xfer->catalog, lookup->incarnation);
 
         if (peer != NULL && peer->owner != NULL && !peer->local)
             lookup->request = xfer_far_query(peer->owner, lookup->peer->peer->ns);
@@ -134,29 +140,37 @@ static void lookup_ask(struct xfer_lookup *lookup)
     lookup->state = lookup->request != 0 ? LOOKUP_ANSWER : LOOKUP_LINK;
 }
 
-static enum nxl_code record_check(struct xfer_lookup *lookup, const struct nxl_record *record, struct nxl_err *err)
+static enum nxl_code record_check(struct xfer_lookup *lookup, const struct nxl_record *record,
+                                  struct nxl_err *err)
 {
     struct nxl_xfer *xfer = lookup->xfer;
 
     if (record->cluster[0] != '\0' && strcmp(record->cluster, xfer->cluster) != 0)
-        return nxl_err_set(err, NXL_MISMATCH, 0, "the record is of cluster '%s', this agent belongs to '%s'", record->cluster, xfer->cluster);
+        return nxl_err_set(err, NXL_MISMATCH, 0,
+                           "the record is of cluster '%s', this agent belongs to '%s'",
+                           record->cluster, xfer->cluster);
     if (strcmp(record->incarnation, lookup->peer->peer->incarnation) == 0)
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "the record is this peer's own; find its own name for loopback");
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0,
+                           "the record is this peer's own; find its own name for loopback");
     if (!xfer_access_allowed(xfer, lookup->peer->peer->ns, record->ns))
-        return nxl_err_set(err, NXL_NOT_ALLOWED, 0, "access.policy lets nobody from namespace '%s' reach '%s/%s'",
+        return nxl_err_set(err, NXL_NOT_ALLOWED, 0,
+                           "access.policy lets nobody from namespace '%s' reach '%s/%s'",
                            lookup->peer->peer->ns, record->ns, record->name);
     if (nxl_catalog_is_dead(xfer->catalog, record->incarnation))
-        return nxl_err_set(err, NXL_STALE, 0, "%s/%s (%s) is dead; ask for its next life", record->ns, record->name, record->incarnation);
+        return nxl_err_set(err, NXL_STALE, 0, "%s/%s (%s) is dead; ask for its next life",
+                           record->ns, record->name, record->incarnation);
     return NXL_OK;
 }
 
 static void record_local(struct xfer_lookup *lookup, const struct nxl_record *record)
 {
-    struct nxl_catalog_peer *target = nxl_catalog_by_incarnation(lookup->xfer->catalog, record->incarnation);
+    struct nxl_catalog_peer *target =
+        nxl_catalog_by_incarnation(lookup->xfer->catalog, record->incarnation);
     struct nxl_err err = {0};
 
     if (target == NULL || !target->local || target->life == NXL_LIFE_DEAD) {
-        (void)nxl_err_set(&err, NXL_STALE, 0, "%s/%s (%s) does not live on this agent any more", record->ns, record->name, record->incarnation);
+        (void)nxl_err_set(&err, NXL_STALE, 0, "%s/%s (%s) does not live on this agent any more",
+                          record->ns, record->name, record->incarnation);
         lookup_fail(lookup, NXL_STALE, &err);
         return;
     }
@@ -173,8 +187,10 @@ void xfer_lookup_record(struct xfer_lookup *lookup, const struct nxl_record *rec
     struct xfer_far *far = known != NULL && !known->local ? known->owner : NULL;
 
     if (code == NXL_OK && (record->flags & NXL_RECORD_ADDRESS) == 0 && known == NULL)
-        code = nxl_err_set(&err, NXL_NOT_FOUND, 0, "the blob has regions but not where %s/%s is; load one with its address first",
-                           record->ns, record->name);
+        code = nxl_err_set(
+            &err, NXL_NOT_FOUND, 0,
+            "the blob has regions but not where %s/%s is; load one with its address first",
+            record->ns, record->name);
     if (code != NXL_OK) {
         lookup_fail(lookup, code, &err);
         return;
@@ -199,8 +215,8 @@ void xfer_lookup_record(struct xfer_lookup *lookup, const struct nxl_record *rec
     lookup_far(lookup, xfer_agent_of(xfer, link), record->ns, record->name, record->incarnation);
 }
 
-void nxl_xfer_load(struct nxl_xfer_session *session, uint32_t peer_id, struct nxl_view blob, uint64_t timeout_ns,
-                   nxl_xfer_reply_fn *fn, void *arg)
+void nxl_xfer_load(struct nxl_xfer_session *session, uint32_t peer_id, struct nxl_view blob,
+                   uint64_t timeout_ns, nxl_xfer_reply_fn *fn, void *arg)
 {
     struct nxl_err err = {0};
     struct xfer_peer *peer = xfer_peer_find(session, peer_id, &err);
@@ -217,7 +233,8 @@ void nxl_xfer_load(struct nxl_xfer_session *session, uint32_t peer_id, struct nx
 
 /* ---- fetch -------------------------------------------------------------------------------- */
 
-static void fetch_found(void *arg, enum nxl_code code, const struct nxl_record *record, const struct nxl_err *err)
+static void fetch_found(void *arg, enum nxl_code code, const struct nxl_record *record,
+                        const struct nxl_err *err)
 {
     struct xfer_lookup *lookup = arg;
     struct nxl_err copy = *err;
@@ -241,8 +258,10 @@ static int fetch_here(struct xfer_lookup *lookup)
         return 0;
     target = nxl_catalog_current(xfer->catalog, lookup->ns, lookup->name);
     if (target != NULL && target->local && target->life != NXL_LIFE_DEAD) {
-        if (target != lookup->peer->peer && !xfer_access_allowed(xfer, lookup->peer->peer->ns, target->ns)) {
-            (void)nxl_err_set(&err, NXL_NOT_ALLOWED, 0, "access.policy lets nobody from namespace '%s' reach '%s/%s'",
+        if (target != lookup->peer->peer &&
+            !xfer_access_allowed(xfer, lookup->peer->peer->ns, target->ns)) {
+            (void)nxl_err_set(&err, NXL_NOT_ALLOWED, 0,
+                              "access.policy lets nobody from namespace '%s' reach '%s/%s'",
                               lookup->peer->peer->ns, target->ns, target->name);
             lookup_fail(lookup, NXL_NOT_ALLOWED, &err);
             return 1;
@@ -280,14 +299,15 @@ static void fetch_begin(struct xfer_lookup *lookup, const char *address)
     if (fetch_here(lookup))
         return;
     lookup->state = LOOKUP_STORE;
-    code = nxl_directory_lookup(xfer->directory, lookup->ns, lookup->name, lookup->label, lookup->deadline_ns, fetch_found, lookup,
-                                &lookup->ticket, &err);
+    code = nxl_directory_lookup(xfer->directory, lookup->ns, lookup->name, lookup->label,
+                                lookup->deadline_ns, fetch_found, lookup, &lookup->ticket, &err);
     if (code != NXL_OK && lookup->label[0] != '\0')
         lookup_fail(lookup, code, &err); /* labels live in the store alone */
 }
 
-void nxl_xfer_fetch(struct nxl_xfer_session *session, uint32_t peer_id, const char *full_name, const char *label,
-                    const char *address, uint64_t timeout_ns, nxl_xfer_reply_fn *fn, void *arg)
+void nxl_xfer_fetch(struct nxl_xfer_session *session, uint32_t peer_id, const char *full_name,
+                    const char *label, const char *address, uint64_t timeout_ns,
+                    nxl_xfer_reply_fn *fn, void *arg)
 {
     struct nxl_err err = {0};
     struct xfer_peer *peer = xfer_peer_find(session, peer_id, &err);
@@ -305,8 +325,8 @@ void nxl_xfer_fetch(struct nxl_xfer_session *session, uint32_t peer_id, const ch
     fetch_begin(lookup, address);
 }
 
-void nxl_xfer_connect(struct nxl_xfer_session *session, uint32_t peer_id, uint32_t remote_id, uint64_t timeout_ns,
-                      nxl_xfer_reply_fn *fn, void *arg)
+void nxl_xfer_connect(struct nxl_xfer_session *session, uint32_t peer_id, uint32_t remote_id,
+                      uint64_t timeout_ns, nxl_xfer_reply_fn *fn, void *arg)
 {
     struct nxl_err err = {0};
     struct xfer_remote *remote = xfer_remote_of(session, peer_id, remote_id, &err);
@@ -319,12 +339,16 @@ void nxl_xfer_connect(struct nxl_xfer_session *session, uint32_t peer_id, uint32
     if (code == NXL_OK && !remote->target->local) {
         struct xfer_far *far = remote->target->owner;
 
-        for (uint32_t i = 0; far != NULL && far->agent != NULL && i < nxl_hosts_count(session->xfer->hosts); i++) {
+        for (uint32_t i = 0;
+             far != NULL && far->agent != NULL && i < nxl_hosts_count(session->xfer->hosts); i++) {
             if (far->agent->addresses[i].data != NULL)
-                connected += xfer_agent_conn(far->agent, nxl_hosts_at(session->xfer->hosts, i), &err) != NULL;
+                connected += xfer_agent_conn(far->agent, nxl_hosts_at(session->xfer->hosts, i),
+                                             &err) != NULL;
         }
         if (connected == 0)
-            code = nxl_err_set(&err, NXL_UNREACHABLE, 0, "agent %s offers no backend that this agent has", remote->target->node);
+            code =
+                nxl_err_set(&err, NXL_UNREACHABLE, 0,
+                            "agent %s offers no backend that this agent has", remote->target->node);
     }
     fn(arg, code, NULL, &err);
 }
@@ -362,7 +386,8 @@ void xfer_lookups_link_gone(struct xfer_agent *agent, const char *why)
         next = lookup->next;
         if (lookup->agent != agent)
             continue;
-        (void)nxl_err_set(&err, NXL_REMOTE_DISCONNECT, 0, "agent %s went away while it was asked: %s", agent->agent, why);
+        (void)nxl_err_set(&err, NXL_REMOTE_DISCONNECT, 0,
+                          "agent %s went away while it was asked: %s", agent->agent, why);
         lookup_fail(lookup, NXL_REMOTE_DISCONNECT, &err);
         next = agent->xfer->lookups; /* the callback may have changed the list */
     }
@@ -373,7 +398,8 @@ void xfer_lookups_answer(struct xfer_agent *agent, const struct nxl_message *mes
     struct xfer_lookup *lookup = agent->xfer->lookups;
     struct nxl_err err = {0};
 
-    while (lookup != NULL && (lookup->request != message->request || lookup->agent != agent || lookup->state != LOOKUP_ANSWER))
+    while (lookup != NULL && (lookup->request != message->request || lookup->agent != agent ||
+                              lookup->state != LOOKUP_ANSWER))
         lookup = lookup->next;
     if (lookup == NULL)
         return;
@@ -393,7 +419,8 @@ void xfer_lookups_answer(struct xfer_agent *agent, const struct nxl_message *mes
         return;
     }
     lookup->state = LOOKUP_SYNC;
-    struct nxl_catalog_peer *peer = nxl_catalog_by_incarnation(agent->xfer->catalog, lookup->incarnation);
+    struct nxl_catalog_peer *peer =
+        nxl_catalog_by_incarnation(agent->xfer->catalog, lookup->incarnation);
     struct xfer_far *far = peer != NULL && !peer->local ? peer->owner : NULL;
 
     if (far == NULL)
@@ -410,7 +437,8 @@ void xfer_lookups_synced(struct xfer_far *far)
     while (lookup != NULL) {
         struct nxl_err err = {0};
 
-        if (lookup->state == LOOKUP_SYNC && strcmp(lookup->incarnation, far->peer->incarnation) == 0) {
+        if (lookup->state == LOOKUP_SYNC &&
+            strcmp(lookup->incarnation, far->peer->incarnation) == 0) {
             struct nxl_xfer *xfer = lookup->xfer;
 
             lookup_finish(lookup, NXL_OK, far->peer, &err);
@@ -474,15 +502,19 @@ static void lookup_expire(struct xfer_lookup *lookup)
     const char *who = lookup->name[0] != '\0' ? lookup->name : lookup->incarnation;
 
     if (lookup->state == LOOKUP_LINK) {
-        (void)nxl_err_set(&err, NXL_UNREACHABLE, 0, "no connection to agent %s at %s within the time given",
-                          lookup->agent->agent[0] != '\0' ? lookup->agent->agent : "?",
-                          lookup->agent->link != NULL ? nxl_link_address(lookup->agent->link) : "?");
+        (void)nxl_err_set(
+            &err, NXL_UNREACHABLE, 0, "no connection to agent %s at %s within the time given",
+            lookup->agent->agent[0] != '\0' ? lookup->agent->agent : "?",
+            lookup->agent->link != NULL ? nxl_link_address(lookup->agent->link) : "?");
         lookup_fail(lookup, NXL_UNREACHABLE, &err);
     } else if (lookup->state == LOOKUP_STORE || lookup->state == LOOKUP_RETRY) {
-        (void)nxl_err_set(&err, NXL_NOT_FOUND, 0, "peer '%s/%s' did not appear within the time given", lookup->ns, who);
+        (void)nxl_err_set(&err, NXL_NOT_FOUND, 0,
+                          "peer '%s/%s' did not appear within the time given", lookup->ns, who);
         lookup_fail(lookup, NXL_NOT_FOUND, &err);
     } else {
-        (void)nxl_err_set(&err, NXL_TIMEOUT, 0, "agent %s did not answer about '%s' within the time given", lookup->agent->agent, who);
+        (void)nxl_err_set(&err, NXL_TIMEOUT, 0,
+                          "agent %s did not answer about '%s' within the time given",
+                          lookup->agent->agent, who);
         lookup_fail(lookup, NXL_TIMEOUT, &err);
     }
 }
@@ -493,7 +525,8 @@ void xfer_lookups_tick(struct nxl_xfer *xfer, uint64_t now_ns)
 
     while (lookup != NULL) {
         /* The store keeps its own deadline and knows better what went wrong. */
-        if (now_ns >= lookup->deadline_ns && (lookup->ticket == 0 || now_ns >= lookup->deadline_ns + NXL_SEC)) {
+        if (now_ns >= lookup->deadline_ns &&
+            (lookup->ticket == 0 || now_ns >= lookup->deadline_ns + NXL_SEC)) {
             lookup_expire(lookup);
             lookup = xfer->lookups;
             continue;

@@ -15,8 +15,10 @@ static const struct nxl_option limit_options[] = {
     {"list_runs", NXL_OPTION_INT, "16777216", 1, 1 << 30, NULL, "runs in all lists of one session"},
     {"remotes", NXL_OPTION_INT, "65536", 1, 1 << 20, NULL, "remote peers loaded by one session"},
     {"descriptors", NXL_OPTION_INT, "8388608", 1, 1 << 30, NULL, "descriptors of one transfer"},
-    {"transfers", NXL_OPTION_INT, "16384", 1, 65536, NULL, "transfers of one session that run at once"},
-    {"transfer_bytes", NXL_OPTION_SIZE, "16Ti", 1, INT64_MAX, NULL, "bytes of one session under way at once"},
+    {"transfers", NXL_OPTION_INT, "16384", 1, 65536, NULL,
+     "transfers of one session that run at once"},
+    {"transfer_bytes", NXL_OPTION_SIZE, "16Ti", 1, INT64_MAX, NULL,
+     "bytes of one session under way at once"},
     {"transfer_timeout", NXL_OPTION_DURATION, "0s", 0, INT64_MAX, NULL,
      "end of a transfer that names no timeout; 0s: none"},
     {"cancel_timeout", NXL_OPTION_DURATION, "1s", 1000000, INT64_MAX, NULL,
@@ -26,7 +28,8 @@ static const struct nxl_option limit_options[] = {
     {"hints", NXL_OPTION_INT, "4096", 1, 1 << 20, NULL, "records kept that agents sent directly"},
     {"held_notices", NXL_OPTION_INT, "65536", 1, 1 << 20, NULL,
      "notices that wait for one client that reads slowly; with those in its ring and queue"},
-    {"digests", NXL_OPTION_INT, "64", 1, 65536, NULL, "digests summed at once for far agents that ask"},
+    {"digests", NXL_OPTION_INT, "64", 1, 65536, NULL,
+     "digests summed at once for far agents that ask"},
     {NULL, NXL_OPTION_TEXT, NULL, 0, 0, NULL, NULL},
 };
 
@@ -97,15 +100,22 @@ static void nixl_metrics(struct nxl_xfer *xfer)
     m->transfers[NXL_WRITE] = counter(xfer, "agent_tx_requests_num_total", "Writes that finished");
     m->transfers[NXL_READ] = counter(xfer, "agent_rx_requests_num_total", "Reads that finished");
     m->registered = counter(xfer, "agent_memory_registered_total", "Bytes ever registered");
-    m->registered_last = gauge(xfer, "agent_memory_registered_last_bytes", "Bytes of the last registration");
+    m->registered_last =
+        gauge(xfer, "agent_memory_registered_last_bytes", "Bytes of the last registration");
     m->deregistered = counter(xfer, "agent_memory_deregistered_total", "Bytes ever deregistered");
-    m->deregistered_last = gauge(xfer, "agent_memory_deregistered_last_bytes", "Bytes of the last deregistration");
-    m->xfer_time_total = counter(xfer, "agent_xfer_time_total", "Microseconds from taking a post up to its end, summed");
+    m->deregistered_last =
+        gauge(xfer, "agent_memory_deregistered_last_bytes", "Bytes of the last deregistration");
+    m->xfer_time_total = counter(xfer, "agent_xfer_time_total",
+                                 "Microseconds from taking a post up to its end, summed");
     m->xfer_time = gauge(xfer, "agent_xfer_time", "Microseconds of the last finished transfer");
-    m->xfer_time_hist = histogram(xfer, "agent_xfer_time_us", "Microseconds from taking a post up to its end");
-    m->post_time_total = counter(xfer, "agent_xfer_post_time_total", "Microseconds of planning and submitting, summed");
-    m->post_time = gauge(xfer, "agent_xfer_post_time", "Microseconds of planning and submitting the last transfer");
-    m->post_time_hist = histogram(xfer, "agent_xfer_post_time_us", "Microseconds of planning and submitting");
+    m->xfer_time_hist =
+        histogram(xfer, "agent_xfer_time_us", "Microseconds from taking a post up to its end");
+    m->post_time_total = counter(xfer, "agent_xfer_post_time_total",
+                                 "Microseconds of planning and submitting, summed");
+    m->post_time = gauge(xfer, "agent_xfer_post_time",
+                         "Microseconds of planning and submitting the last transfer");
+    m->post_time_hist =
+        histogram(xfer, "agent_xfer_post_time_us", "Microseconds of planning and submitting");
 }
 
 void xfer_metrics_open(struct nxl_xfer *xfer)
@@ -114,21 +124,32 @@ void xfer_metrics_open(struct nxl_xfer *xfer)
 
     nixl_metrics(xfer);
     m->notices_sent = counter(xfer, "nixlet_notices_sent_total", "Notices that clients sent");
-    m->notices_received = counter(xfer, "nixlet_notices_received_total", "Notices handed to clients");
-    m->notices_lost = counter(xfer, "nixlet_notices_lost_total", "Notices that could not be delivered");
+    m->notices_received =
+        counter(xfer, "nixlet_notices_received_total", "Notices handed to clients");
+    m->notices_lost =
+        counter(xfer, "nixlet_notices_lost_total", "Notices that could not be delivered");
     m->inflight = gauge(xfer, "nixlet_transfers_running", "Transfers that run now");
-    m->inflight_bytes = gauge(xfer, "nixlet_transfers_running_bytes", "Bytes of the transfers that run now");
-    m->unquiet = gauge(xfer, "nixlet_transfers_unquiet", "Transfers that ended while their buffers may still change");
-    m->waiting = gauge(xfer, "nixlet_operations_waiting", "Backend operations held back by back-pressure");
+    m->inflight_bytes =
+        gauge(xfer, "nixlet_transfers_running_bytes", "Bytes of the transfers that run now");
+    m->unquiet = gauge(xfer, "nixlet_transfers_unquiet",
+                       "Transfers that ended while their buffers may still change");
+    m->waiting =
+        gauge(xfer, "nixlet_operations_waiting", "Backend operations held back by back-pressure");
     m->peers_local = gauge(xfer, "nixlet_peers_local", "Peers of this agent's clients");
     m->peers_remote = gauge(xfer, "nixlet_peers_remote", "Remote peers known");
     m->regions = gauge(xfer, "nixlet_regions", "Registered regions of this agent's clients");
-    m->regions_leaving = gauge(xfer, "nixlet_regions_leaving", "Deregistered regions that are not quiet everywhere yet");
-    m->digest_bytes = counter(xfer, "nixlet_digest_bytes_total", "Bytes of transfers that were checked by digest and found right");
-    m->digests_wrong = counter(xfer, "nixlet_digest_mismatches_total", "Transfers whose bytes differed on both sides after they ended");
-    m->descriptors = counter(xfer, "nixlet_descriptors_total", "Descriptors of finished transfers as given");
+    m->regions_leaving = gauge(xfer, "nixlet_regions_leaving",
+                               "Deregistered regions that are not quiet everywhere yet");
+    m->digest_bytes = counter(xfer, "nixlet_digest_bytes_total",
+                              "Bytes of transfers that were checked by digest and found right");
+    m->digests_wrong = counter(xfer, "nixlet_digest_mismatches_total",
+                               "Transfers whose bytes differed on both sides after they ended");
+    m->descriptors =
+        counter(xfer, "nixlet_descriptors_total", "Descriptors of finished transfers as given");
     m->pieces = counter(xfer, "nixlet_pieces_total", "Pieces of finished transfers after merging");
-    m->fence_us = histogram(xfer, "nixlet_fence_us", "Microseconds from a death fact to all far agents having confirmed it");
+    m->fence_us = histogram(xfer, "nixlet_fence_us",
+                            "Microseconds from a death fact to all far agents having confirmed it");
     m->down_local_us =
-        histogram(xfer, "nixlet_local_fence_us", "Microseconds from noticing a client's end to its peers being fenced here");
+        histogram(xfer, "nixlet_local_fence_us",
+                  "Microseconds from noticing a client's end to its peers being fenced here");
 }

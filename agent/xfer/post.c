@@ -28,23 +28,28 @@ int nxl_xfer_reusable(const struct nxl_xfer_session *session, uint32_t slot)
 static enum nxl_code target_check(const struct nxl_catalog_peer *target, struct nxl_err *err)
 {
     if (target->life == NXL_LIFE_DEAD)
-        return nxl_err_set(err, NXL_STALE, 0, "peer %s is dead; fetch or load its next life", xfer_show(target));
+        return nxl_err_set(err, NXL_STALE, 0, "peer %s is dead; fetch or load its next life",
+                           xfer_show(target));
     return NXL_OK;
 }
 
-static enum nxl_code prepared_list(struct nxl_xfer_session *session, struct xfer_peer *peer, uint32_t id, int remote,
-                                   struct nxl_catalog_list **ret, struct nxl_err *err)
+static enum nxl_code prepared_list(struct nxl_xfer_session *session, struct xfer_peer *peer,
+                                   uint32_t id, int remote, struct nxl_catalog_list **ret,
+                                   struct nxl_err *err)
 {
     struct xfer_list *list;
     enum nxl_code code;
 
     HASH_FIND(hh, session->lists, &id, sizeof(id), list);
     if (list == NULL || !list->sealed)
-        return nxl_err_set(err, NXL_NOT_FOUND, 0, "%s list %u does not exist", remote ? "remote" : "local", id);
+        return nxl_err_set(err, NXL_NOT_FOUND, 0, "%s list %u does not exist",
+                           remote ? "remote" : "local", id);
     if (list->peer != peer)
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "list %u belongs to another peer of this process", id);
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0,
+                           "list %u belongs to another peer of this process", id);
     if ((list->remote != 0) != remote)
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0, "list %u is a %s list, a %s one is needed here", id,
+        return nxl_err_set(err, NXL_INVALID_PARAM, 0,
+                           "list %u is a %s list, a %s one is needed here", id,
                            list->remote != 0 ? "remote" : "local", remote ? "remote" : "local");
     if (remote && xfer_remote_of(session, peer->id, list->remote, err) == NULL)
         return err->code;
@@ -52,14 +57,16 @@ static enum nxl_code prepared_list(struct nxl_xfer_session *session, struct xfer
     if (code != NXL_OK)
         return code;
     if (!nxl_catalog_list_fresh(list->list))
-        return nxl_err_set(err, NXL_STALE, 0, "list %u names a region of %s that is gone; prepare it again", id,
+        return nxl_err_set(err, NXL_STALE, 0,
+                           "list %u names a region of %s that is gone; prepare it again", id,
                            xfer_show(list->list->peer));
     *ret = list->list;
     return NXL_OK;
 }
 
 static enum nxl_code lists_from_runs(struct nxl_xfer_session *session, struct xfer_peer *peer,
-                                     const struct nxl_xfer_post *post, struct post_lists *lists, struct nxl_err *err)
+                                     const struct nxl_xfer_post *post, struct post_lists *lists,
+                                     struct nxl_err *err)
 {
     struct xfer_remote *remote = xfer_remote_of(session, peer->id, post->remote, err);
     enum nxl_code code;
@@ -80,13 +87,15 @@ static enum nxl_code lists_from_runs(struct nxl_xfer_session *session, struct xf
         return nxl_err_wrap(err, code, "remote side");
     if (lists->local->size != lists->remote->size)
         return nxl_err_set(err, NXL_INVALID_PARAM, 0, "%llu local descriptors for %llu remote ones",
-                           (unsigned long long)lists->local->size, (unsigned long long)lists->remote->size);
+                           (unsigned long long)lists->local->size,
+                           (unsigned long long)lists->remote->size);
     lists->target = remote->target;
     return NXL_OK;
 }
 
 static enum nxl_code lists_resolve(struct nxl_xfer_session *session, struct xfer_peer *peer,
-                                   const struct nxl_xfer_post *post, struct post_lists *lists, struct nxl_err *err)
+                                   const struct nxl_xfer_post *post, struct post_lists *lists,
+                                   struct nxl_err *err)
 {
     enum nxl_code code;
 
@@ -104,7 +113,8 @@ static uint32_t candidates_of(struct nxl_xfer *xfer, const struct nxl_catalog_pe
                               struct nxl_plan_candidate *ret_candidates)
 {
     uint32_t count = nxl_hosts_count(xfer->hosts);
-    struct xfer_agent *agent = target->local || target->owner == NULL ? NULL : ((struct xfer_far *)target->owner)->agent;
+    struct xfer_agent *agent =
+        target->local || target->owner == NULL ? NULL : ((struct xfer_far *)target->owner)->agent;
     uint64_t now = nxl_now_ns();
 
     for (uint32_t i = 0; i < count; i++) {
@@ -116,7 +126,8 @@ static uint32_t candidates_of(struct nxl_xfer *xfer, const struct nxl_catalog_pe
             .caps = *nxl_instance_caps(instance),
             .local = target->local,
             .reachable = agent != NULL && agent->addresses[i].data != NULL,
-            .avoid = agent != NULL && agent->failed_ns[i] != 0 && now - agent->failed_ns[i] < AVOID_NS,
+            .avoid =
+                agent != NULL && agent->failed_ns[i] != 0 && now - agent->failed_ns[i] < AVOID_NS,
         };
     }
     return count;
@@ -143,7 +154,8 @@ static enum nxl_code plan_make(struct xfer_request *request, const struct nxl_xf
     enum nxl_code code;
 
     if (plan.count > xfer->limits.descriptors)
-        return nxl_err_set(err, NXL_LIMIT, 0, "%llu descriptors, limits.descriptors allows %llu", (unsigned long long)plan.count,
+        return nxl_err_set(err, NXL_LIMIT, 0, "%llu descriptors, limits.descriptors allows %llu",
+                           (unsigned long long)plan.count,
                            (unsigned long long)xfer->limits.descriptors);
     code = nxl_plan_build(&plan, &request->plan, err);
     if (code != NXL_OK)
@@ -156,7 +168,8 @@ static enum nxl_code plan_make(struct xfer_request *request, const struct nxl_xf
     return NXL_OK;
 }
 
-static enum nxl_code request_plan(struct xfer_request *request, const struct nxl_xfer_post *post, struct nxl_err *err)
+static enum nxl_code request_plan(struct xfer_request *request, const struct nxl_xfer_post *post,
+                                  struct nxl_err *err)
 {
     struct nxl_xfer_session *session = request->session;
     struct post_lists lists = {0};
@@ -165,7 +178,8 @@ static enum nxl_code request_plan(struct xfer_request *request, const struct nxl
     request->peer = xfer_peer_find(session, post->peer, err);
     if (request->peer == NULL)
         return NXL_NOT_FOUND;
-    if (post->reuse && request->plan != NULL && request->plan_epoch == request->xfer->epoch && request->local == request->peer->peer)
+    if (post->reuse && request->plan != NULL && request->plan_epoch == request->xfer->epoch &&
+        request->local == request->peer->peer)
         return target_check(request->target, err);
     xfer_request_plan_free(request);
     if (post->count == 0)
@@ -184,17 +198,21 @@ static enum nxl_code limits_check(const struct xfer_request *request, struct nxl
     const struct xfer_limits *limits = &request->xfer->limits;
 
     if (session->running >= limits->transfers)
-        return nxl_err_set(err, NXL_LIMIT, 0, "%llu transfers of this session run, limits.transfers allows no more",
+        return nxl_err_set(err, NXL_LIMIT, 0,
+                           "%llu transfers of this session run, limits.transfers allows no more",
                            (unsigned long long)session->running);
     if (request->plan->bytes > limits->transfer_bytes - session->running_bytes)
-        return nxl_err_set(err, NXL_LIMIT, 0, "%llu bytes beside %llu that run: more than limits.transfer_bytes allows",
-                           (unsigned long long)request->plan->bytes, (unsigned long long)session->running_bytes);
+        return nxl_err_set(
+            err, NXL_LIMIT, 0,
+            "%llu bytes beside %llu that run: more than limits.transfer_bytes allows",
+            (unsigned long long)request->plan->bytes, (unsigned long long)session->running_bytes);
     return NXL_OK;
 }
 
-/* NXL's rule: the notice stays with the handle until a post brings another. The client sends it with
- * every post, so a post without one clears it. */
-static enum nxl_code notice_take(struct xfer_request *request, const struct nxl_xfer_post *post, struct nxl_err *err)
+/* NXL's rule: the notice stays with the handle until a post brings another. The client sends it
+ * with every post, so a post without one clears it. */
+static enum nxl_code notice_take(struct xfer_request *request, const struct nxl_xfer_post *post,
+                                 struct nxl_err *err)
 {
     free(NXL_TAKE(request->notice));
     request->notice_size = 0;
@@ -202,7 +220,8 @@ static enum nxl_code notice_take(struct xfer_request *request, const struct nxl_
     if (!post->has_notice || post->notice.size == 0)
         return NXL_OK;
     if (post->notice.size > NXL_NOTICE_MAX)
-        return nxl_err_set(err, NXL_LIMIT, 0, "a notice of %zu bytes, %u are allowed", post->notice.size, NXL_NOTICE_MAX);
+        return nxl_err_set(err, NXL_LIMIT, 0, "a notice of %zu bytes, %u are allowed",
+                           post->notice.size, NXL_NOTICE_MAX);
     request->notice = nxl_new0(post->notice.size);
     memcpy(request->notice, post->notice.data, post->notice.size);
     request->notice_size = post->notice.size;
@@ -255,7 +274,10 @@ void nxl_xfer_post(struct nxl_xfer_session *session, const struct nxl_xfer_post 
     if (request == NULL)
         request = xfer_request_new(session, post->slot);
     if (request->state == XFER_RUNNING || !request->quiet) {
-        struct nxl_xfer_slot update = {.generation = post->generation, .state = NXL_RING_FAILED, .quiet = 1, .code = NXL_REPOST_ACTIVE};
+        struct nxl_xfer_slot update = {.generation = post->generation,
+                                       .state = NXL_RING_FAILED,
+                                       .quiet = 1,
+                                       .code = NXL_REPOST_ACTIVE};
 
         session->front->slot(session->front_arg, post->slot, &update);
         xfer_count_error(session->xfer, NXL_REPOST_ACTIVE);

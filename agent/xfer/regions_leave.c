@@ -33,7 +33,8 @@ static void leaving_add(struct xfer_peer *peer, struct nxl_catalog_region *regio
 {
     if (peer->leaving_count == peer->leaving_room) {
         peer->leaving_room = peer->leaving_room == 0 ? 16 : peer->leaving_room * 2;
-        peer->leaving = nxl_resize(peer->leaving, peer->leaving_room, sizeof(struct nxl_catalog_region *));
+        peer->leaving =
+            nxl_resize(peer->leaving, peer->leaving_room, sizeof(struct nxl_catalog_region *));
     }
     region->leaving_pos = peer->leaving_count;
     peer->leaving[peer->leaving_count++] = region;
@@ -121,7 +122,9 @@ struct xfer_fence *xfer_regions_leave_all(struct xfer_peer *peer)
 {
     struct nxl_xfer *xfer = peer->session->xfer;
     uint32_t count = nxl_region_table_count(peer->peer->regions);
-    NXL_CLEANUP(nxl_freep) struct nxl_catalog_region **all = nxl_new0_array(count + 1, sizeof(struct nxl_catalog_region *));
+    NXL_CLEANUP(nxl_freep)
+    struct nxl_catalog_region **all =
+        nxl_new0_array(count + 1, sizeof(struct nxl_catalog_region *));
     struct nxl_catalog_region **at = all;
 
     nxl_region_table_each(peer->peer->regions, region_leave_each, &at);
@@ -165,7 +168,8 @@ static void job_finish(void *arg, int complete)
     struct nxl_xfer *xfer = peer->session->xfer;
 
     for (uint32_t i = 0; i < job->count; i++) {
-        struct nxl_catalog_region *region = job->done[i] == 2 ? leaving_find(peer, job->ids[i]) : NULL;
+        struct nxl_catalog_region *region =
+            job->done[i] == 2 ? leaving_find(peer, job->ids[i]) : NULL;
 
         if (job->done[i] != 2)
             continue;
@@ -176,7 +180,10 @@ static void job_finish(void *arg, int complete)
             region_confirmed(xfer, region);
             job->done[i] = 1;
         } else {
-            job_code(job, NXL_BUSY, "is out of use here, but a far agent that knows it has not confirmed; ask again", job->ids[i]);
+            job_code(
+                job, NXL_BUSY,
+                "is out of use here, but a far agent that knows it has not confirmed; ask again",
+                job->ids[i]);
         }
     }
     if (!peer->session->closed) /* also when the peer was closed meanwhile: the caller waits */
@@ -195,10 +202,13 @@ static uint32_t job_begin(struct exit_job *job, uint64_t *ret_leaving)
     uint32_t leaving = 0;
 
     for (uint32_t i = 0; i < job->count; i++) {
-        struct nxl_catalog_region *region = nxl_region_table_by_id(peer->peer->regions, job->ids[i]);
+        struct nxl_catalog_region *region =
+            nxl_region_table_by_id(peer->peer->regions, job->ids[i]);
 
         if (region != NULL && region->uses > 0) {
-            job_code(job, NXL_BUSY, "is used by a transfer that is not quiet; wait for it or cancel it", job->ids[i]);
+            job_code(job, NXL_BUSY,
+                     "is used by a transfer that is not quiet; wait for it or cancel it",
+                     job->ids[i]);
             continue;
         }
         if (region != NULL)
@@ -215,8 +225,9 @@ static uint32_t job_begin(struct exit_job *job, uint64_t *ret_leaving)
     return leaving;
 }
 
-void nxl_xfer_deregister(struct nxl_xfer_session *session, uint32_t peer_id, const uint64_t *ids, uint32_t count,
-                         uint64_t timeout_ns, nxl_xfer_deregistered_fn *fn, void *arg)
+void nxl_xfer_deregister(struct nxl_xfer_session *session, uint32_t peer_id, const uint64_t *ids,
+                         uint32_t count, uint64_t timeout_ns, nxl_xfer_deregistered_fn *fn,
+                         void *arg)
 {
     struct nxl_err err = {0};
     struct xfer_peer *peer = xfer_peer_find(session, peer_id, &err);

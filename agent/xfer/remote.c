@@ -16,30 +16,35 @@ int xfer_access_allowed(const struct nxl_xfer *xfer, const char *from_ns, const 
     return xfer->access == XFER_ACCESS_NAMESPACE && strcmp(from_ns, to_ns) == 0;
 }
 
-struct xfer_remote *xfer_remote_of(struct nxl_xfer_session *session, uint32_t peer, uint32_t id, struct nxl_err *err)
+struct xfer_remote *xfer_remote_of(struct nxl_xfer_session *session, uint32_t peer, uint32_t id,
+                                   struct nxl_err *err)
 {
     struct xfer_remote *remote;
 
     HASH_FIND(hh, session->remotes, &id, sizeof(id), remote);
     if (remote == NULL || remote->peer->id != peer) {
-        (void)nxl_err_set(err, NXL_NOT_FOUND, 0, "remote %u is not loaded by this peer, or was invalidated", id);
+        (void)nxl_err_set(err, NXL_NOT_FOUND, 0,
+                          "remote %u is not loaded by this peer, or was invalidated", id);
         return NULL;
     }
     return remote;
 }
 
-static struct xfer_remote *remote_by_target(struct xfer_peer *peer, const struct nxl_catalog_peer *target)
+static struct xfer_remote *remote_by_target(struct xfer_peer *peer,
+                                            const struct nxl_catalog_peer *target)
 {
     struct xfer_remote *remote, *next;
 
-    HASH_ITER(hh, peer->session->remotes, remote, next) {
+    HASH_ITER(hh, peer->session->remotes, remote, next)
+    {
         if (remote->peer == peer && remote->target == target)
             return remote;
     }
     return NULL;
 }
 
-struct xfer_remote *xfer_remote_make(struct xfer_peer *peer, struct nxl_catalog_peer *target, struct nxl_err *err)
+struct xfer_remote *xfer_remote_make(struct xfer_peer *peer, struct nxl_catalog_peer *target,
+                                     struct nxl_err *err)
 {
     struct nxl_xfer_session *session = peer->session;
     struct xfer_remote *remote = remote_by_target(peer, target);
@@ -47,7 +52,9 @@ struct xfer_remote *xfer_remote_make(struct xfer_peer *peer, struct nxl_catalog_
     if (remote != NULL)
         return remote;
     if (HASH_COUNT(session->remotes) >= session->xfer->limits.remotes) {
-        (void)nxl_err_set(err, NXL_LIMIT, 0, "this session has %u remotes, limits.remotes allows no more", session->xfer->limits.remotes);
+        (void)nxl_err_set(err, NXL_LIMIT, 0,
+                          "this session has %u remotes, limits.remotes allows no more",
+                          session->xfer->limits.remotes);
         return NULL;
     }
     remote = nxl_new0(sizeof(*remote));
@@ -83,7 +90,8 @@ static int id_compare(const void *a, const void *b)
 
 static int is_allowed(const struct xfer_remote *remote, uint64_t id)
 {
-    return remote->allowed_count > 0 && bsearch(&id, remote->allowed, remote->allowed_count, sizeof(id), id_compare) != NULL;
+    return remote->allowed_count > 0 &&
+           bsearch(&id, remote->allowed, remote->allowed_count, sizeof(id), id_compare) != NULL;
 }
 
 int xfer_remote_accepts(void *arg, const struct nxl_catalog_region *region)
@@ -91,14 +99,16 @@ int xfer_remote_accepts(void *arg, const struct nxl_catalog_region *region)
     return is_allowed(arg, region->id);
 }
 
-enum nxl_code xfer_remote_allow(struct xfer_remote *remote, const struct nxl_record *record, struct nxl_err *err)
+enum nxl_code xfer_remote_allow(struct xfer_remote *remote, const struct nxl_record *record,
+                                struct nxl_err *err)
 {
     uint32_t limit = remote->peer->session->xfer->limits.regions;
     uint32_t sorted = remote->allowed_count, count = sorted, kept = 0;
 
     if (record->region_count > limit - sorted)
-        return nxl_err_set(err, NXL_LIMIT, 0, "remote %u has %u regions by partial metadata, limits.regions allows %u", remote->id,
-                           sorted, limit);
+        return nxl_err_set(err, NXL_LIMIT, 0,
+                           "remote %u has %u regions by partial metadata, limits.regions allows %u",
+                           remote->id, sorted, limit);
     if (count + record->region_count > remote->allowed_room) {
         remote->allowed_room = count + record->region_count;
         remote->allowed = nxl_resize(remote->allowed, remote->allowed_room, sizeof(uint64_t));
@@ -126,32 +136,38 @@ void xfer_remote_info(const struct xfer_remote *remote, struct nxl_xfer_remote_i
         .life = target->life,
         .suspect = (uint32_t)target->suspect,
         .same_agent = (uint32_t)target->local,
-        .regions = remote->restricted ? remote->allowed_count : nxl_region_table_count(target->regions),
+        .regions =
+            remote->restricted ? remote->allowed_count : nxl_region_table_count(target->regions),
         .agent = target->node,
     };
 }
 
-static enum nxl_code record_regions(struct xfer_peer *peer, const uint64_t *ids, uint32_t count, struct nxl_record *record,
-                                    struct nxl_err *err)
+static enum nxl_code record_regions(struct xfer_peer *peer, const uint64_t *ids, uint32_t count,
+                                    struct nxl_record *record, struct nxl_err *err)
 {
     if (count > NXL_RECORD_REGIONS_MAX)
-        return nxl_err_set(err, NXL_LIMIT, 0, "a partial record names at most %u regions, not %u", NXL_RECORD_REGIONS_MAX, count);
+        return nxl_err_set(err, NXL_LIMIT, 0, "a partial record names at most %u regions, not %u",
+                           NXL_RECORD_REGIONS_MAX, count);
     for (uint32_t i = 0; i < count; i++) {
         struct nxl_catalog_region *region = nxl_region_table_by_id(peer->peer->regions, ids[i]);
 
         if (region == NULL)
-            return nxl_err_set(err, NXL_NOT_FOUND, 0, "region %u of the call (id %llu) is not registered by this peer", i,
+            return nxl_err_set(err, NXL_NOT_FOUND, 0,
+                               "region %u of the call (id %llu) is not registered by this peer", i,
                                (unsigned long long)ids[i]);
-        record->regions[i] = (struct nxl_record_region){
-            .id = region->id, .addr = region->addr, .len = region->len, .kind = region->kind, .device = region->device};
+        record->regions[i] = (struct nxl_record_region){.id = region->id,
+                                                        .addr = region->addr,
+                                                        .len = region->len,
+                                                        .kind = region->kind,
+                                                        .device = region->device};
     }
     record->region_count = count;
     return NXL_OK;
 }
 
 /* Address-only and full blobs are the same few hundred bytes, whatever is registered. */
-enum nxl_code xfer_record_make(struct xfer_peer *peer, uint32_t flags, const uint64_t *ids, uint32_t count,
-                               struct nxl_record *ret, struct nxl_err *err)
+enum nxl_code xfer_record_make(struct xfer_peer *peer, uint32_t flags, const uint64_t *ids,
+                               uint32_t count, struct nxl_record *ret, struct nxl_err *err)
 {
     struct nxl_xfer *xfer = peer->session->xfer;
 
@@ -174,8 +190,9 @@ enum nxl_code xfer_record_make(struct xfer_peer *peer, uint32_t flags, const uin
     return NXL_OK;
 }
 
-enum nxl_code nxl_xfer_metadata(struct nxl_xfer_session *session, uint32_t peer_id, uint32_t flags, const uint64_t *ids,
-                                uint32_t count, struct nxl_bytes *to, struct nxl_err *err)
+enum nxl_code nxl_xfer_metadata(struct nxl_xfer_session *session, uint32_t peer_id, uint32_t flags,
+                                const uint64_t *ids, uint32_t count, struct nxl_bytes *to,
+                                struct nxl_err *err)
 {
     struct xfer_peer *peer = xfer_peer_find(session, peer_id, err);
     NXL_CLEANUP(nxl_freep) struct nxl_record *record = nxl_new0(sizeof(*record));
@@ -187,15 +204,18 @@ enum nxl_code nxl_xfer_metadata(struct nxl_xfer_session *session, uint32_t peer_
     return code == NXL_OK ? nxl_record_encode(record, to, err) : code;
 }
 
-enum nxl_code nxl_xfer_invalidate(struct nxl_xfer_session *session, uint32_t peer_id, uint32_t id, struct nxl_err *err)
+enum nxl_code nxl_xfer_invalidate(struct nxl_xfer_session *session, uint32_t peer_id, uint32_t id,
+                                  struct nxl_err *err)
 {
     struct xfer_remote *remote = xfer_remote_of(session, peer_id, id, err);
     struct xfer_request *request, *next;
 
     if (remote == NULL)
         return NXL_NOT_FOUND;
-    HASH_ITER(hh, session->requests, request, next) {
-        if (request->state == XFER_RUNNING && request->peer == remote->peer && request->target == remote->target)
+    HASH_ITER(hh, session->requests, request, next)
+    {
+        if (request->state == XFER_RUNNING && request->peer == remote->peer &&
+            request->target == remote->target)
             xfer_request_stop(request, NXL_REMOTE_DISCONNECT, "the remote peer was invalidated");
     }
     session->xfer->epoch++; /* kept plans may name it */
@@ -204,7 +224,8 @@ enum nxl_code nxl_xfer_invalidate(struct nxl_xfer_session *session, uint32_t pee
 }
 
 /* "name" in the own namespace, or "namespace/name". */
-void xfer_name_split(const struct xfer_peer *peer, const char *name, char *ret_ns, size_t room, const char **ret_name)
+void xfer_name_split(const struct xfer_peer *peer, const char *name, char *ret_ns, size_t room,
+                     const char **ret_name)
 {
     const char *slash = strchr(name, '/');
 
@@ -218,8 +239,9 @@ void xfer_name_split(const struct xfer_peer *peer, const char *name, char *ret_n
     *ret_name = slash + 1;
 }
 
-enum nxl_code nxl_xfer_find(struct nxl_xfer_session *session, uint32_t peer_id, const char *full_name,
-                            struct nxl_xfer_remote_info *ret, struct nxl_err *err)
+enum nxl_code nxl_xfer_find(struct nxl_xfer_session *session, uint32_t peer_id,
+                            const char *full_name, struct nxl_xfer_remote_info *ret,
+                            struct nxl_err *err)
 {
     struct xfer_peer *peer = xfer_peer_find(session, peer_id, err);
     struct xfer_remote *remote, *next, *best = NULL;
@@ -234,9 +256,11 @@ enum nxl_code nxl_xfer_find(struct nxl_xfer_session *session, uint32_t peer_id, 
         if (best == NULL)
             return err->code;
     }
-    HASH_ITER(hh, session->remotes, remote, next) {
-        if (remote->peer == peer && remote->target->life != NXL_LIFE_DEAD && strcmp(remote->target->name, name) == 0 &&
-            strcmp(remote->target->ns, ns) == 0 && (best == NULL || remote->id > best->id))
+    HASH_ITER(hh, session->remotes, remote, next)
+    {
+        if (remote->peer == peer && remote->target->life != NXL_LIFE_DEAD &&
+            strcmp(remote->target->name, name) == 0 && strcmp(remote->target->ns, ns) == 0 &&
+            (best == NULL || remote->id > best->id))
             best = remote;
     }
     if (best == NULL)
@@ -256,8 +280,9 @@ enum nxl_code nxl_xfer_state(struct nxl_xfer_session *session, uint32_t peer_id,
     return NXL_OK;
 }
 
-enum nxl_code nxl_xfer_check(struct nxl_xfer_session *session, uint32_t peer_id, uint32_t id, uint32_t kind,
-                             const struct nxl_run *runs, uint32_t count, struct nxl_err *err)
+enum nxl_code nxl_xfer_check(struct nxl_xfer_session *session, uint32_t peer_id, uint32_t id,
+                             uint32_t kind, const struct nxl_run *runs, uint32_t count,
+                             struct nxl_err *err)
 {
     struct xfer_remote *remote = xfer_remote_of(session, peer_id, id, err);
     struct nxl_catalog_list *list;
@@ -269,7 +294,9 @@ enum nxl_code nxl_xfer_check(struct nxl_xfer_session *session, uint32_t peer_id,
         return nxl_err_set(err, NXL_STALE, 0, "peer %s is dead", xfer_show(remote->target));
     list = nxl_catalog_list_new(remote->target, kind);
     code = count == 0 ? NXL_OK
-                      : nxl_catalog_list_append(list, runs, count, remote->restricted ? xfer_remote_accepts : NULL, remote, err);
+                      : nxl_catalog_list_append(list, runs, count,
+                                                remote->restricted ? xfer_remote_accepts : NULL,
+                                                remote, err);
     nxl_catalog_list_free(list);
     return code;
 }

@@ -189,13 +189,17 @@ static void failure_log(const struct xfer_request *request)
         return;
     }
     nxl_warn("transfer",
-             "event=failed id=%llu op=%s local=%s target=%s backend=%s device=%s code=%s os=%d bytes=%llu elapsed_us=%llu quiet=%d why=%s",
+             "event=failed id=%llu op=%s local=%s target=%s backend=%s device=%s code=%s os=%d "
+             "bytes=%llu elapsed_us=%llu quiet=%d why=%s",
              (unsigned long long)request->id, request->op == NXL_WRITE ? "write" : "read",
              request->local != NULL ? nxl_quote(xfer_show(request->local)) : "none",
              request->target != NULL ? nxl_quote(xfer_show(request->target)) : "none",
-             request->plan != NULL ? nxl_instance_name(nxl_hosts_at(request->xfer->hosts, request->plan->instance)) : "none",
-             request->device[0] != '\0' ? request->device : "none", nxl_code_word(request->code), request->os,
-             (unsigned long long)request->bytes, (unsigned long long)((request->ended_ns - request->started_ns) / NXL_US),
+             request->plan != NULL
+                 ? nxl_instance_name(nxl_hosts_at(request->xfer->hosts, request->plan->instance))
+                 : "none",
+             request->device[0] != '\0' ? request->device : "none", nxl_code_word(request->code),
+             request->os, (unsigned long long)request->bytes,
+             (unsigned long long)((request->ended_ns - request->started_ns) / NXL_US),
              request->quiet, nxl_quote(request->text != NULL ? request->text : ""));
 }
 
@@ -222,14 +226,16 @@ void xfer_request_started(struct xfer_request *request)
         xfer_region_used(request->plan->remotes[i]);
 }
 
-void xfer_request_end(struct xfer_request *request, enum nxl_code code, int32_t os, const char *text)
+void xfer_request_end(struct xfer_request *request, enum nxl_code code, int32_t os,
+                      const char *text)
 {
     struct nxl_xfer *xfer = request->xfer;
 
     NXL_ASSERT(request->state == XFER_RUNNING);
     if (code == NXL_OK && request->plan != NULL &&
         (regions_lost(request->plan->locals, request->plan->local_count) ||
-         (request->target->local && regions_lost(request->plan->remotes, request->plan->remote_count)))) {
+         (request->target->local &&
+          regions_lost(request->plan->remotes, request->plan->remote_count)))) {
         code = NXL_MEMORY_LOST;
         text = "the file behind a region was truncated by its owner during the transfer";
     }
@@ -266,7 +272,8 @@ void xfer_request_settle(struct xfer_request *request)
 {
     struct nxl_xfer *xfer = request->xfer;
 
-    if (request->state == XFER_RUNNING || request->parts_quiet < request->part_count || request->reading)
+    if (request->state == XFER_RUNNING || request->parts_quiet < request->part_count ||
+        request->reading)
         return;
     if (!request->quiet) {
         request->quiet = 1;
@@ -298,7 +305,8 @@ void xfer_request_stop(struct xfer_request *request, enum nxl_code code, const c
     }
     for (uint32_t i = 0; i < request->part_count; i++) {
         if (request->parts[i].state == XFER_PART_SUBMITTED)
-            nxl_instance_cancel(nxl_hosts_at(request->xfer->hosts, request->plan->instance), request->parts[i].op.id);
+            nxl_instance_cancel(nxl_hosts_at(request->xfer->hosts, request->plan->instance),
+                                request->parts[i].op.id);
     }
     if (end_now) {
         xfer_request_end(request, code, 0, why);
@@ -313,7 +321,8 @@ void nxl_xfer_cancel(struct nxl_xfer_session *session, uint32_t slot, uint32_t g
     struct xfer_request *request;
 
     HASH_FIND(hh, session->requests, &slot, sizeof(slot), request);
-    if (request == NULL || request->generation != generation || request->state != XFER_RUNNING || request->cancel_asked)
+    if (request == NULL || request->generation != generation || request->state != XFER_RUNNING ||
+        request->cancel_asked)
         return;
     xfer_request_stop(request, NXL_CANCELED, "cancelled by its client");
 }
@@ -340,7 +349,8 @@ enum nxl_code nxl_xfer_explain(struct nxl_xfer_session *session, uint32_t slot, 
 
     HASH_FIND(hh, session->requests, &slot, sizeof(slot), request);
     if (request == NULL || request->text == NULL)
-        return nxl_err_set(ret, NXL_NOT_FOUND, 0, "the last transfer of slot %u did not fail", slot);
+        return nxl_err_set(ret, NXL_NOT_FOUND, 0, "the last transfer of slot %u did not fail",
+                           slot);
     ret->code = request->code;
     ret->os = request->os;
     (void)nxl_copy_text(ret->text, sizeof(ret->text), request->text);
@@ -351,12 +361,14 @@ void xfer_session_requests_close(struct nxl_xfer_session *session)
 {
     struct xfer_request *request, *next;
 
-    HASH_ITER(hh, session->requests, request, next) {
+    HASH_ITER(hh, session->requests, request, next)
+    {
         nxl_xfer_release(session, request->slot);
     }
 }
 
-void xfer_requests_of_peer_dead(struct nxl_xfer *xfer, struct nxl_catalog_peer *peer, const char *why)
+void xfer_requests_of_peer_dead(struct nxl_xfer *xfer, struct nxl_catalog_peer *peer,
+                                const char *why)
 {
     struct xfer_request *request = xfer->all;
 
@@ -386,11 +398,13 @@ void xfer_requests_tick(struct nxl_xfer *xfer, uint64_t now_ns)
             char text[160];
 
             snprintf(text, sizeof(text), "deadline passed after %llu ms with %llu bytes confirmed",
-                     (unsigned long long)((now_ns - request->started_ns) / NXL_MS), (unsigned long long)request->bytes);
+                     (unsigned long long)((now_ns - request->started_ns) / NXL_MS),
+                     (unsigned long long)request->bytes);
             xfer_request_stop(request, NXL_TIMEOUT, text);
         } else if (request->cancel_deadline_ns != 0 && now_ns >= request->cancel_deadline_ns) {
             xfer_request_end(request, NXL_CANCELED, 0,
-                             "cancelled; the backend has not answered yet, so bytes may still move until it is quiet");
+                             "cancelled; the backend has not answered yet, so bytes may still move "
+                             "until it is quiet");
         }
         request = next;
     }

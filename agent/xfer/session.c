@@ -31,15 +31,18 @@ struct xfer_peer *xfer_peer_find(struct nxl_xfer_session *session, uint32_t id, 
 }
 
 enum nxl_code nxl_xfer_session_open(struct nxl_xfer *xfer, const struct nxl_xfer_owner *owner,
-                                    const struct nxl_xfer_front *front, void *front_arg, uint32_t *ret_number,
-                                    struct nxl_xfer_session **ret, struct nxl_err *err)
+                                    const struct nxl_xfer_front *front, void *front_arg,
+                                    uint32_t *ret_number, struct nxl_xfer_session **ret,
+                                    struct nxl_err *err)
 {
     struct nxl_xfer_session *session;
 
     if (xfer->closing)
         return nxl_err_set(err, NXL_NOT_ALLOWED, 0, "the agent is leaving");
     if (HASH_COUNT(xfer->sessions) >= xfer->limits.sessions)
-        return nxl_err_set(err, NXL_LIMIT, 0, "%u clients are connected, limits.sessions allows no more", xfer->limits.sessions);
+        return nxl_err_set(err, NXL_LIMIT, 0,
+                           "%u clients are connected, limits.sessions allows no more",
+                           xfer->limits.sessions);
     session = nxl_new0(sizeof(*session));
     session->xfer = xfer;
     session->number = ++xfer->next_session;
@@ -48,8 +51,10 @@ enum nxl_code nxl_xfer_session_open(struct nxl_xfer *xfer, const struct nxl_xfer
     session->pid = owner->pid;
     session->held_end = &session->held;
     (void)nxl_copy_text(session->ns, sizeof(session->ns), owner->ns);
-    snprintf(session->prefix, sizeof(session->prefix), "%.63s/%.64s/%.20s-%u", owner->pod[0] != '\0' ? owner->pod : xfer->node,
-             owner->container[0] != '\0' ? owner->container : xfer->boot, xfer->life, session->number);
+    snprintf(session->prefix, sizeof(session->prefix), "%.63s/%.64s/%.20s-%u",
+             owner->pod[0] != '\0' ? owner->pod : xfer->node,
+             owner->container[0] != '\0' ? owner->container : xfer->boot, xfer->life,
+             session->number);
     HASH_ADD(hh, xfer->sessions, number, sizeof(session->number), session);
     *ret_number = session->number;
     *ret = session;
@@ -68,7 +73,8 @@ void xfer_peer_settle(struct xfer_peer *peer)
     struct nxl_xfer_session *session = peer->session;
     struct nxl_xfer *xfer = session->xfer;
 
-    if (!peer->closed || peer->users > 0 || peer->leaving_count > 0 || nxl_region_table_count(peer->peer->regions) > 0)
+    if (!peer->closed || peer->users > 0 || peer->leaving_count > 0 ||
+        nxl_region_table_count(peer->peer->regions) > 0)
         return;
     peer->peer->owner = NULL;
     nxl_catalog_remove(xfer->catalog, peer->peer);
@@ -79,8 +85,9 @@ void xfer_peer_settle(struct xfer_peer *peer)
     xfer_session_settle(session);
 }
 
-enum nxl_code nxl_xfer_peer_open(struct nxl_xfer_session *session, const char *name, uint32_t *ret_id,
-                                 char *ret_incarnation, size_t room, struct nxl_err *err)
+enum nxl_code nxl_xfer_peer_open(struct nxl_xfer_session *session, const char *name,
+                                 uint32_t *ret_id, char *ret_incarnation, size_t room,
+                                 struct nxl_err *err)
 {
     struct nxl_xfer *xfer = session->xfer;
     char incarnation[NXL_INCARNATION_MAX + 1];
@@ -89,13 +96,18 @@ enum nxl_code nxl_xfer_peer_open(struct nxl_xfer_session *session, const char *n
     enum nxl_code code;
 
     if (!nxl_name_valid(name))
-        return nxl_err_set(err, NXL_INVALID_PARAM, 0,
-                           "a peer name has 1 to %d printable ASCII characters without '/' and space", NXL_NAME_MAX);
+        return nxl_err_set(
+            err, NXL_INVALID_PARAM, 0,
+            "a peer name has 1 to %d printable ASCII characters without '/' and space",
+            NXL_NAME_MAX);
     if (HASH_COUNT(session->peers) >= xfer->limits.peers)
-        return nxl_err_set(err, NXL_LIMIT, 0, "this session has %u peers, limits.peers allows no more", xfer->limits.peers);
+        return nxl_err_set(err, NXL_LIMIT, 0,
+                           "this session has %u peers, limits.peers allows no more",
+                           xfer->limits.peers);
     known = nxl_catalog_current(xfer->catalog, session->ns, name);
     if (known != NULL && known->local)
-        return nxl_err_set(err, NXL_NOT_ALLOWED, 0, "peer %s lives on this agent; close it first or take another name",
+        return nxl_err_set(err, NXL_NOT_ALLOWED, 0,
+                           "peer %s lives on this agent; close it first or take another name",
                            xfer_show(known));
     peer = nxl_new0(sizeof(*peer));
     peer->id = ++session->next_peer;
@@ -116,7 +128,8 @@ enum nxl_code nxl_xfer_peer_open(struct nxl_xfer_session *session, const char *n
     nxl_metric_move(xfer->metrics.peers_local, 1);
     *ret_id = peer->id;
     (void)nxl_copy_text(ret_incarnation, room, incarnation);
-    nxl_info("peer", "event=opened peer=%s session=%u pid=%d", nxl_quote(xfer_show(peer->peer)), session->number, session->pid);
+    nxl_info("peer", "event=opened peer=%s session=%u pid=%d", nxl_quote(xfer_show(peer->peer)),
+             session->number, session->pid);
     xfer_lookups_local(xfer);
     return NXL_OK;
 }
@@ -125,7 +138,8 @@ static void peer_remotes_drop(struct xfer_peer *peer)
 {
     struct xfer_remote *remote, *next;
 
-    HASH_ITER(hh, peer->session->remotes, remote, next) {
+    HASH_ITER(hh, peer->session->remotes, remote, next)
+    {
         if (remote->peer == peer)
             xfer_remote_drop(remote);
     }
@@ -135,7 +149,8 @@ static void peer_lists_drop(struct xfer_peer *peer)
 {
     struct xfer_list *list, *next;
 
-    HASH_ITER(hh, peer->session->lists, list, next) {
+    HASH_ITER(hh, peer->session->lists, list, next)
+    {
         struct nxl_err err;
 
         if (list->peer == peer)
@@ -164,11 +179,13 @@ static void peer_end(struct xfer_peer *peer, const char *reason)
         nxl_directory_fact(xfer->directory, peer->peer->incarnation, NXL_LIFE_DEAD, reason);
     }
     nxl_metric_move(xfer->metrics.peers_local, -1);
-    nxl_info("peer", "event=ended peer=%s reason=%s", nxl_quote(xfer_show(peer->peer)), nxl_quote(reason));
+    nxl_info("peer", "event=ended peer=%s reason=%s", nxl_quote(xfer_show(peer->peer)),
+             nxl_quote(reason));
     xfer_fence_arm(fence);
 }
 
-enum nxl_code nxl_xfer_peer_close(struct nxl_xfer_session *session, uint32_t id, struct nxl_err *err)
+enum nxl_code nxl_xfer_peer_close(struct nxl_xfer_session *session, uint32_t id,
+                                  struct nxl_err *err)
 {
     struct xfer_peer *peer = xfer_peer_find(session, id, err);
 
@@ -188,7 +205,8 @@ void nxl_xfer_session_close(struct nxl_xfer_session *session, const char *reason
     session->unfinished++; /* keeps it until the end of this call */
     HASH_DEL(xfer->sessions, session);
     xfer_session_requests_close(session);
-    HASH_ITER(hh, session->peers, peer, next) {
+    HASH_ITER(hh, session->peers, peer, next)
+    {
         peer_end(peer, reason);
     }
     while (session->held != NULL) {

@@ -1,5 +1,5 @@
-/* endpoint.c - a connection's life: address and connect on the loop thread, the endpoint itself, its
- * failure and its closing on the progress thread. UCX's error callback only leaves a mark. */
+/* endpoint.c - a connection's life: address and connect on the loop thread, the endpoint itself,
+ * its failure and its closing on the progress thread. UCX's error callback only leaves a mark. */
 #include "ucx.h"
 
 #include "status.h"
@@ -22,13 +22,17 @@ struct address_head {
 };
 _Static_assert(sizeof(struct address_head) == 16, "no hidden padding in an address");
 
-enum nxl_code ucx_address_pack(struct nxl_backend *backend, const void *address, size_t size, struct nxl_err *err)
+enum nxl_code ucx_address_pack(struct nxl_backend *backend, const void *address, size_t size,
+                               struct nxl_err *err)
 {
-    struct address_head head = {.magic = ADDRESS_MAGIC, .version = ADDRESS_VERSION, .size = (uint16_t)size};
+    struct address_head head = {
+        .magic = ADDRESS_MAGIC, .version = ADDRESS_VERSION, .size = (uint16_t)size};
 
     if (sizeof(head) + size > NXL_BACKEND_ADDRESS_MAX)
-        return nxl_err_set(err, NXL_LIMIT, 0, "UCX's address has %zu bytes, at most %zu fit; name fewer devices in "
-                           "backends.ucx.device_list", size, NXL_BACKEND_ADDRESS_MAX - sizeof(head));
+        return nxl_err_set(err, NXL_LIMIT, 0,
+                           "UCX's address has %zu bytes, at most %zu fit; name fewer devices in "
+                           "backends.ucx.device_list",
+                           size, NXL_BACKEND_ADDRESS_MAX - sizeof(head));
     backend->address = malloc(sizeof(head) + size);
     if (backend->address == NULL)
         return nxl_err_set(err, NXL_LIMIT, 0, "no memory for the worker's address");
@@ -46,31 +50,33 @@ enum nxl_code ucx_address(struct nxl_backend *backend, struct nxl_view *ret, str
     return NXL_OK;
 }
 
-static enum nxl_code address_check(struct nxl_view address, struct nxl_view *ret_inner, struct nxl_err *err)
+static enum nxl_code address_check(struct nxl_view address, struct nxl_view *ret_inner,
+                                   struct nxl_err *err)
 {
     struct address_head head;
     const uint8_t *inner = (const uint8_t *)address.data + sizeof(head);
 
     if (address.size < sizeof(head))
-        return nxl_err_set(err, NXL_MISMATCH, 0, "a ucx address of %zu bytes is shorter than its head of %zu",
+        return nxl_err_set(err, NXL_MISMATCH, 0,
+                           "a ucx address of %zu bytes is shorter than its head of %zu",
                            address.size, sizeof(head));
     memcpy(&head, address.data, sizeof(head));
     if (head.magic != ADDRESS_MAGIC)
         return nxl_err_set(err, NXL_MISMATCH, 0, "not a ucx address: magic 0x%08x", head.magic);
     if (head.version != ADDRESS_VERSION)
-        return nxl_err_set(err, NXL_MISMATCH, 0, "ucx address of version %u; this agent reads %u", head.version,
-                           ADDRESS_VERSION);
+        return nxl_err_set(err, NXL_MISMATCH, 0, "ucx address of version %u; this agent reads %u",
+                           head.version, ADDRESS_VERSION);
     if (head.size == 0 || address.size != sizeof(head) + head.size)
-        return nxl_err_set(err, NXL_MISMATCH, 0, "a ucx address of %zu bytes should have %zu", address.size,
-                           sizeof(head) + head.size);
+        return nxl_err_set(err, NXL_MISMATCH, 0, "a ucx address of %zu bytes should have %zu",
+                           address.size, sizeof(head) + head.size);
     if (head.checksum != ucx_checksum(inner, head.size, 0))
         return nxl_err_set(err, NXL_MISMATCH, 0, "a ucx address is damaged: its checksum is wrong");
     *ret_inner = (struct nxl_view){inner, head.size};
     return NXL_OK;
 }
 
-enum nxl_code ucx_connect(struct nxl_backend *backend, struct nxl_view address, struct nxl_backend_conn **ret,
-                          struct nxl_err *err)
+enum nxl_code ucx_connect(struct nxl_backend *backend, struct nxl_view address,
+                          struct nxl_backend_conn **ret, struct nxl_err *err)
 {
     struct nxl_backend_conn *conn;
     struct nxl_view inner;
@@ -119,8 +125,9 @@ static void conn_on_error(void *arg, ucp_ep_h ep, ucs_status_t status)
     conn->backend->own.conn_failed = 1;
 }
 
-/* UCX has no limit of its own for wiring up: a peer behind shared memory that dies in between is not
- * reported at all, and its keep-alive starts only afterwards. So the first message asks for an answer. */
+/* UCX has no limit of its own for wiring up: a peer behind shared memory that dies in between is
+ * not reported at all, and its keep-alive starts only afterwards. So the first message asks for an
+ * answer. */
 static void conn_wire(struct nxl_backend_conn *conn)
 {
     struct nxl_backend *backend = conn->backend;
@@ -131,8 +138,9 @@ static void conn_wire(struct nxl_backend_conn *conn)
     ucx_message_ping(conn);
 }
 
-/* Behind shared memory UCX emulates put and get, and 1.13 has been seen to write the late answer to a
- * get of a closed endpoint into memory that was given back. Our own messages check every answer. */
+/* Behind shared memory UCX emulates put and get, and 1.13 has been seen to write the late answer to
+ * a get of a closed endpoint into memory that was given back. Our own messages check every answer.
+ */
 static int messages_wanted(const struct ucx_settings *settings, enum nxl_path_class path)
 {
     if (path == NXL_PATH_SHARED || !settings->rma)
@@ -196,7 +204,8 @@ static void conn_on_closed(void *request, ucs_status_t status, void *user_data)
 static void conn_close(struct nxl_backend_conn *conn)
 {
     ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
+        .op_attr_mask =
+            UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
         .flags = UCP_EP_CLOSE_FLAG_FORCE,
         .cb = {.send = conn_on_closed},
         .user_data = conn,
@@ -214,7 +223,8 @@ static void conn_close(struct nxl_backend_conn *conn)
         conn_closed(conn);
 }
 
-static void ops_end(struct nxl_backend_conn *conn, enum nxl_code code, ucs_status_t status, const char *why)
+static void ops_end(struct nxl_backend_conn *conn, enum nxl_code code, ucs_status_t status,
+                    const char *why)
 {
     struct ucx_link *link, *next;
 
@@ -247,8 +257,8 @@ void ucx_conn_fail(struct nxl_backend_conn *conn, ucs_status_t status, const cha
 }
 
 /* The DISCONNECT command, and shutdown. Forced: a friendly close waits for a peer that may be dead.
- * But UCX 1.13 aborts the far process if its half of wiring up meets a closed connection, so one that
- * is still wiring up gets a moment to finish. */
+ * But UCX 1.13 aborts the far process if its half of wiring up meets a closed connection, so one
+ * that is still wiring up gets a moment to finish. */
 void ucx_conn_release(struct nxl_backend_conn *conn)
 {
     struct nxl_backend *backend = conn->backend;
@@ -288,8 +298,8 @@ void ucx_conns_check(struct nxl_backend *backend)
             ucx_conn_fail(conn, conn->own.error, "the endpoint failed");
         if (conn->own.gone && conn->own.state == UCX_CONN_OPEN && conn->own.wired)
             conn_close(conn);
-        if (conn->own.gone && conn->own.state == UCX_CONN_CLOSED && ucx_link_empty(&conn->own.ops) &&
-            conn->own.outstanding == 0)
+        if (conn->own.gone && conn->own.state == UCX_CONN_CLOSED &&
+            ucx_link_empty(&conn->own.ops) && conn->own.outstanding == 0)
             conn_free(conn);
     }
 }

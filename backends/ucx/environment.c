@@ -15,7 +15,8 @@ static void text_add(char *text, size_t size, const char *more)
         (void)snprintf(text + used, size - used, "%s%s", used > 0 ? " " : "", more);
 }
 
-/* The file name in a line of maps, if it is a libucs: NIXL's wheels rename it to libucs-<hash>.so. */
+/* The file name in a line of maps, if it is a libucs: NIXL's wheels rename it to libucs-<hash>.so.
+ */
 static const char *maps_libucs(char *line, char **ret_identity)
 {
     char *path = strchr(line, '/');
@@ -27,7 +28,8 @@ static const char *maps_libucs(char *line, char **ret_identity)
     name = strrchr(path, '/') + 1;
     if (strncmp(name, "libucs", 6) != 0 || strstr(name, ".so") == NULL)
         return NULL;
-    for (unsigned field = 0; field < 3; field++) { /* range, rights, offset; then device and inode */
+    for (unsigned field = 0; field < 3;
+         field++) { /* range, rights, offset; then device and inode */
         cursor = strchr(cursor, ' ');
         if (cursor == NULL)
             return NULL;

@@ -1,5 +1,5 @@
-/* lanes.c - finds out which transport an endpoint really uses, from what UCX prints of it: its query
- * call names transports only in later versions. Progress thread. */
+/* lanes.c - finds out which transport an endpoint really uses, from what UCX prints of it: its
+ * query call names transports only in later versions. Progress thread. */
 #include "ucx.h"
 
 #include "status.h"
@@ -41,7 +41,8 @@ void ucx_lanes_free(struct nxl_backend *backend)
     }
 }
 
-/* "#  lane[0]:  1:tcp/lo.0 md[0] -> ... am am_bw#0": the resource without its ".0"; where is its rest. */
+/* "#  lane[0]:  1:tcp/lo.0 md[0] -> ... am am_bw#0": the resource without its ".0"; where is its
+ * rest. */
 static char *lane_resource(char *line, char **ret_rest)
 {
     char *at = strstr(line, "lane["), *end;
@@ -67,13 +68,15 @@ static void lanes_parse(struct nxl_backend_conn *conn, char *text)
     char *rest = NULL, *after;
     int best_rank = 0;
 
-    for (char *line = strtok_r(text, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
+    for (char *line = strtok_r(text, "\n", &rest); line != NULL;
+         line = strtok_r(NULL, "\n", &rest)) {
         char *resource = lane_resource(line, &after);
         int rank;
 
         if (resource == NULL)
             continue;
-        /* Puts and gets take an rma lane if there is one; everything else goes by active messages. */
+        /* Puts and gets take an rma lane if there is one; everything else goes by active messages.
+         */
         rank = strstr(after, " rma#") || strstr(after, " rma ") ? 3 : strstr(after, " am ") ? 2 : 1;
         if (rank > best_rank) {
             best = resource;

@@ -32,16 +32,19 @@ static void message_pass(struct nxl_backend *backend, ucs_log_level_t level, con
     int mine = level_of(level);
 
     /* Of the settings that are ours, each version of UCX knows only some. */
-    if (strncmp(text, "invalid configuration", 21) == 0 && backend->settings.engine_config[0] == '\0')
+    if (strncmp(text, "invalid configuration", 21) == 0 &&
+        backend->settings.engine_config[0] == '\0')
         mine = 3;
     ucx_log(backend, mine, "ucx says: %s", text);
 }
 
 static ucs_log_func_rc_t log_on_message(const char *file, unsigned line, const char *function,
-                                        ucs_log_level_t level, const ucs_log_component_config_t *config,
+                                        ucs_log_level_t level,
+                                        const ucs_log_component_config_t *config,
                                         const char *message, va_list args) NXL_PRINTF(6, 0);
 static ucs_log_func_rc_t log_on_message(const char *file, unsigned line, const char *function,
-                                        ucs_log_level_t level, const ucs_log_component_config_t *config,
+                                        ucs_log_level_t level,
+                                        const ucs_log_component_config_t *config,
                                         const char *message, va_list args)
 {
     char text[384];

@@ -1,5 +1,5 @@
-/* memory.c - register, deregister, export and import. The calls come from the loop thread; the table
- * of regions is also read by the progress thread, for messages of others, under its lock. */
+/* memory.c - register, deregister, export and import. The calls come from the loop thread; the
+ * table of regions is also read by the progress thread, for messages of others, under its lock. */
 #include "ucx.h"
 
 #include "status.h"
@@ -23,7 +23,8 @@ struct key_head {
     uint32_t slot, reserved;
     uint64_t checksum; /* of all before it and of the rkey: UCX itself trusts what it unpacks */
 };
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "keys and messages travel as they lie in memory");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "keys and messages travel as they lie in memory");
 _Static_assert(sizeof(struct key_head) == 48, "no hidden padding in a key");
 
 /* FNV-1a. */
@@ -38,14 +39,16 @@ uint64_t ucx_checksum(const void *data, size_t size, uint64_t seed)
 }
 
 /* Under regions.lock. */
-static enum nxl_code region_list(struct nxl_backend *backend, struct nxl_backend_mem *mem, struct nxl_err *err)
+static enum nxl_code region_list(struct nxl_backend *backend, struct nxl_backend_mem *mem,
+                                 struct nxl_err *err)
 {
     static const uint32_t first_room = 64;
     uint32_t slot = mem->slot;
 
     if (slot == UINT32_MAX) {
         uint32_t room = backend->regions.room ? backend->regions.room * 2 : first_room;
-        struct nxl_backend_mem **slots = realloc(backend->regions.slots, room * sizeof(struct nxl_backend_mem *));
+        struct nxl_backend_mem **slots =
+            realloc(backend->regions.slots, room * sizeof(struct nxl_backend_mem *));
 
         if (slots == NULL)
             return nxl_err_set(err, NXL_LIMIT, 0, "no memory for the table of %u regions", room);
@@ -89,7 +92,8 @@ enum nxl_code ucx_register(struct nxl_backend *backend, const struct nxl_memory 
     enum nxl_code code;
 
     if (memory->kind != NXL_MEM_DRAM || memory->base == NULL || memory->size == 0)
-        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0, "ucx registers mapped DRAM only, not kind %d", memory->kind);
+        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0, "ucx registers mapped DRAM only, not kind %d",
+                           memory->kind);
     mem = calloc(1, sizeof(*mem));
     if (mem == NULL)
         return nxl_err_set(err, NXL_LIMIT, 0, "no memory for a region record");
@@ -100,11 +104,12 @@ enum nxl_code ucx_register(struct nxl_backend *backend, const struct nxl_memory 
         return nxl_err_set(err, NXL_IO, errno, "getrandom for a region's nonce");
     }
     /* Messages need no registration with UCX. */
-    status = backend->settings.rma ? backend->lib.ucp_mem_map(backend->context, &params, &mem->memh) : UCS_OK;
+    status = backend->settings.rma ? backend->lib.ucp_mem_map(backend->context, &params, &mem->memh)
+                                   : UCS_OK;
     if (status != UCS_OK) {
         free(mem);
-        return nxl_err_set(err, ucx_status_code(status), 0, "ucp_mem_map of %" PRIu64 " bytes: %s", memory->size,
-                           backend->lib.ucs_status_string(status));
+        return nxl_err_set(err, ucx_status_code(status), 0, "ucp_mem_map of %" PRIu64 " bytes: %s",
+                           memory->size, backend->lib.ucs_status_string(status));
     }
     (void)pthread_mutex_lock(&backend->regions.lock);
     mem->slot = slot_find(backend);
@@ -144,13 +149,15 @@ static uint32_t region_unlist(struct nxl_backend *backend, struct nxl_backend_me
     return pins;
 }
 
-enum nxl_code ucx_deregister(struct nxl_backend *backend, struct nxl_backend_mem *mem, struct nxl_err *err)
+enum nxl_code ucx_deregister(struct nxl_backend *backend, struct nxl_backend_mem *mem,
+                             struct nxl_err *err)
 {
     uint32_t pins = region_unlist(backend, mem);
     ucs_status_t status;
 
     if (pins > 0)
-        return nxl_err_set(err, NXL_BUSY, 0, "%u reads of far agents still take bytes from this region; try again",
+        return nxl_err_set(err, NXL_BUSY, 0,
+                           "%u reads of far agents still take bytes from this region; try again",
                            pins);
     status = mem_unmap(backend, mem);
     if (status != UCS_OK)
@@ -177,11 +184,12 @@ void ucx_regions_free(struct nxl_backend *backend)
 
 static uint64_t key_checksum(const struct key_head *head, const void *rkey)
 {
-    return ucx_checksum(rkey, head->rkey_size, ucx_checksum(head, offsetof(struct key_head, checksum), 0));
+    return ucx_checksum(rkey, head->rkey_size,
+                        ucx_checksum(head, offsetof(struct key_head, checksum), 0));
 }
 
-enum nxl_code ucx_export(struct nxl_backend *backend, struct nxl_backend_mem *mem, void *buf, size_t *ret_size,
-                         struct nxl_err *err)
+enum nxl_code ucx_export(struct nxl_backend *backend, struct nxl_backend_mem *mem, void *buf,
+                         size_t *ret_size, struct nxl_err *err)
 {
     struct key_head head = {.magic = KEY_MAGIC, .version = KEY_VERSION};
     void *rkey = NULL;
@@ -195,8 +203,10 @@ enum nxl_code ucx_export(struct nxl_backend *backend, struct nxl_backend_mem *me
                            backend->lib.ucs_status_string(status));
     if (sizeof(head) + rkey_size > NXL_BACKEND_KEY_MAX) {
         backend->lib.ucp_rkey_buffer_release(rkey);
-        return nxl_err_set(err, NXL_LIMIT, 0, "UCX's key has %zu bytes, at most %zu fit; name fewer devices in "
-                           "backends.ucx.device_list", rkey_size, NXL_BACKEND_KEY_MAX - sizeof(head));
+        return nxl_err_set(err, NXL_LIMIT, 0,
+                           "UCX's key has %zu bytes, at most %zu fit; name fewer devices in "
+                           "backends.ucx.device_list",
+                           rkey_size, NXL_BACKEND_KEY_MAX - sizeof(head));
     }
     head.rkey_size = (uint16_t)rkey_size;
     head.base = (uint64_t)(uintptr_t)mem->base;
@@ -218,14 +228,15 @@ static enum nxl_code key_check(struct nxl_view key, struct key_head *ret_head, s
     struct key_head head;
 
     if (key.size < sizeof(head))
-        return nxl_err_set(err, NXL_MISMATCH, 0, "a ucx key of %zu bytes is shorter than its head of %zu", key.size,
+        return nxl_err_set(err, NXL_MISMATCH, 0,
+                           "a ucx key of %zu bytes is shorter than its head of %zu", key.size,
                            sizeof(head));
     memcpy(&head, key.data, sizeof(head));
     if (head.magic != KEY_MAGIC)
         return nxl_err_set(err, NXL_MISMATCH, 0, "not a ucx key: magic 0x%08x", head.magic);
     if (head.version != KEY_VERSION)
-        return nxl_err_set(err, NXL_MISMATCH, 0, "ucx key of version %u; this agent reads %u", head.version,
-                           KEY_VERSION);
+        return nxl_err_set(err, NXL_MISMATCH, 0, "ucx key of version %u; this agent reads %u",
+                           head.version, KEY_VERSION);
     if (key.size != sizeof(head) + head.rkey_size)
         return nxl_err_set(err, NXL_MISMATCH, 0, "a ucx key of %zu bytes should have %zu", key.size,
                            sizeof(head) + head.rkey_size);
@@ -237,8 +248,8 @@ static enum nxl_code key_check(struct nxl_view key, struct key_head *ret_head, s
     return NXL_OK;
 }
 
-enum nxl_code ucx_import(struct nxl_backend *backend, struct nxl_backend_conn *conn, struct nxl_view key,
-                         struct nxl_backend_remote **ret, struct nxl_err *err)
+enum nxl_code ucx_import(struct nxl_backend *backend, struct nxl_backend_conn *conn,
+                         struct nxl_view key, struct nxl_backend_remote **ret, struct nxl_err *err)
 {
     struct nxl_backend_remote *remote;
     struct key_head head;
@@ -257,8 +268,8 @@ enum nxl_code ucx_import(struct nxl_backend *backend, struct nxl_backend_conn *c
     remote->rkey_size = head.rkey_size;
     memcpy(remote->rkey_bytes, (const uint8_t *)key.data + sizeof(head), head.rkey_size);
     ucx_link_init(&remote->link);
-    /* Unpacking touches the endpoint, which belongs to the progress thread; commands keep their order,
-     * so it is done before the first operation that names this key. */
+    /* Unpacking touches the endpoint, which belongs to the progress thread; commands keep their
+     * order, so it is done before the first operation that names this key. */
     ucx_command_push(backend, &remote->import, UCX_COMMAND_IMPORT);
     *ret = remote;
     return NXL_OK;
@@ -282,7 +293,8 @@ void ucx_remote_unpack(struct nxl_backend_remote *remote)
     if (!conn->own.by_message && remote->rkey_size == 0)
         remote->status = UCS_ERR_UNSUPPORTED; /* the far agent takes messages only */
     else if (!conn->own.by_message)
-        remote->status = conn->backend->lib.ucp_ep_rkey_unpack(conn->own.ep, remote->rkey_bytes, &remote->rkey);
+        remote->status =
+            conn->backend->lib.ucp_ep_rkey_unpack(conn->own.ep, remote->rkey_bytes, &remote->rkey);
 }
 
 void ucx_remote_free(struct nxl_backend_remote *remote)

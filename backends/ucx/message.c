@@ -44,8 +44,8 @@ static ucs_status_ptr_t message_post(struct ucx_request *request)
     const void *buffer = NULL;
     size_t count = 0;
     ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS |
-                        UCP_OP_ATTR_FIELD_DATATYPE,
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_DATATYPE,
         .flags = UCP_AM_SEND_FLAG_REPLY | UCP_AM_SEND_FLAG_EAGER,
         .cb = {.send = ucx_request_on_sent},
         .datatype = ucp_dt_make_contig(1),
@@ -61,14 +61,14 @@ static ucs_status_ptr_t message_post(struct ucx_request *request)
             count = request->count;
         }
     }
-    return conn->backend->lib.ucp_am_send_nbx(conn->own.ep, UCX_MESSAGE_ID, &request->message, header, buffer,
-                                              count, &param);
+    return conn->backend->lib.ucp_am_send_nbx(conn->own.ep, UCX_MESSAGE_ID, &request->message,
+                                              header, buffer, count, &param);
 }
 
 void ucx_message_issue(struct ucx_op *op)
 {
-    struct ucx_request *request =
-        ucx_request_take(op->conn, op, op->kind == NXL_WRITE ? UCX_REQUEST_WRITE : UCX_REQUEST_READ);
+    struct ucx_request *request = ucx_request_take(
+        op->conn, op, op->kind == NXL_WRITE ? UCX_REQUEST_WRITE : UCX_REQUEST_READ);
 
     if (request == NULL)
         return;
@@ -100,16 +100,18 @@ static struct ucx_request *request_find(struct nxl_backend *backend, const struc
     if (index >= backend->own.requests_count)
         return NULL;
     request = backend->own.requests[index];
-    if (!request->busy || request->answered || request->generation != (uint32_t)(head->request >> 32) ||
+    if (!request->busy || request->answered ||
+        request->generation != (uint32_t)(head->request >> 32) ||
         request->conn->own.token != head->token)
         return NULL;
-    if ((request->kind == UCX_REQUEST_READ) != (head->kind == UCX_MESSAGE_DATA) || !ucx_request_answers(request))
+    if ((request->kind == UCX_REQUEST_READ) != (head->kind == UCX_MESSAGE_DATA) ||
+        !ucx_request_answers(request))
         return NULL;
     return request;
 }
 
-static void answer_take(struct nxl_backend *backend, const struct ucx_message *head, const uint8_t *data,
-                        size_t length)
+static void answer_take(struct nxl_backend *backend, const struct ucx_message *head,
+                        const uint8_t *data, size_t length)
 {
     struct ucx_request *request = request_find(backend, head);
     int32_t code = head->code;
@@ -132,10 +134,10 @@ static void answer_take(struct nxl_backend *backend, const struct ucx_message *h
     ucx_request_check(request);
 }
 
-/* From inside ucp_worker_progress. What is malformed is dropped: its sender is broken or hostile and
- * has its own deadline. */
-ucs_status_t ucx_message_on_arrival(void *arg, const void *header, size_t header_length, void *data, size_t length,
-                                    const ucp_am_recv_param_t *param)
+/* From inside ucp_worker_progress. What is malformed is dropped: its sender is broken or hostile
+ * and has its own deadline. */
+ucs_status_t ucx_message_on_arrival(void *arg, const void *header, size_t header_length, void *data,
+                                    size_t length, const ucp_am_recv_param_t *param)
 {
     struct nxl_backend *backend = arg;
     struct ucx_segment segments[UCX_SEGMENTS_MAX];
@@ -144,7 +146,8 @@ ucs_status_t ucx_message_on_arrival(void *arg, const void *header, size_t header
     if (header_length < sizeof(head))
         return UCS_OK;
     memcpy(&head, header, sizeof(head));
-    if (head.magic != UCX_MESSAGE_MAGIC || head.version != UCX_MESSAGE_VERSION || head.count > UCX_SEGMENTS_MAX ||
+    if (head.magic != UCX_MESSAGE_MAGIC || head.version != UCX_MESSAGE_VERSION ||
+        head.count > UCX_SEGMENTS_MAX ||
         header_length != sizeof(head) + head.count * sizeof(segments[0]) ||
         (param->recv_attr & UCP_AM_RECV_ATTR_FLAG_RNDV) != 0)
         return UCS_OK;

@@ -13,15 +13,21 @@
 
 const struct nxl_option ucx_options[] = {
     {"library", NXL_OPTION_TEXT, "libucp.so.0", 0, 0, NULL, "shared object to load"},
-    {"tls", NXL_OPTION_TEXT, "all", 0, 0, NULL, "transports UCX may use (UCX_TLS), such as tcp or posix,sysv,cma,self"},
-    {"device_list", NXL_OPTION_TEXT, "", 0, 0, NULL, "network devices (UCX_NET_DEVICES); empty: all"},
-    {"engine_config", NXL_OPTION_TEXT, "", 0, 0, NULL, "further UCX settings as \"K=V,K=V\", applied last"},
+    {"tls", NXL_OPTION_TEXT, "all", 0, 0, NULL,
+     "transports UCX may use (UCX_TLS), such as tcp or posix,sysv,cma,self"},
+    {"device_list", NXL_OPTION_TEXT, "", 0, 0, NULL,
+     "network devices (UCX_NET_DEVICES); empty: all"},
+    {"engine_config", NXL_OPTION_TEXT, "", 0, 0, NULL,
+     "further UCX settings as \"K=V,K=V\", applied last"},
     {"protocol", NXL_OPTION_ENUM, "auto", 0, 0, "auto|rma|message",
-     "rma: UCX put and get; message: packed messages; auto: rma over RDMA only (shared memory: never)"},
-    {"window", NXL_OPTION_SIZE, "2Mi", 4096, INT64_C(1) << 32, NULL, "bytes outstanding on one connection"},
+     "rma: UCX put and get; message: packed messages; auto: rma over RDMA only (shared memory: "
+     "never)"},
+    {"window", NXL_OPTION_SIZE, "2Mi", 4096, INT64_C(1) << 32, NULL,
+     "bytes outstanding on one connection"},
     {"chunk", NXL_OPTION_SIZE, "1Mi", 4096, INT64_C(1) << 30, NULL, "longest single put or get"},
     {"depth", NXL_OPTION_INT, "4096", 1, 1 << 20, NULL, "operations in flight before NXL_AGAIN"},
-    {"spin", NXL_OPTION_DURATION, "50us", 0, SECOND, NULL, "polling before the progress thread sleeps"},
+    {"spin", NXL_OPTION_DURATION, "50us", 0, SECOND, NULL,
+     "polling before the progress thread sleeps"},
     {"keepalive", NXL_OPTION_DURATION, "1s", 50 * MS, 3600 * SECOND, NULL,
      "UCX_KEEPALIVE_INTERVAL: how soon a dead peer behind shared memory is noticed"},
     {"drain_timeout", NXL_OPTION_DURATION, "2s", 10 * MS, 3600 * SECOND, NULL,
@@ -40,7 +46,8 @@ void ucx_settings_fini(struct ucx_settings *settings)
     memset(settings, 0, sizeof(*settings));
 }
 
-enum nxl_code ucx_settings_read(struct ucx_settings *settings, const struct nxl_config *config, struct nxl_err *err)
+enum nxl_code ucx_settings_read(struct ucx_settings *settings, const struct nxl_config *config,
+                                struct nxl_err *err)
 {
     const char *protocol = config->text(config, "protocol");
 
@@ -67,8 +74,8 @@ enum nxl_code ucx_settings_read(struct ucx_settings *settings, const struct nxl_
     return NXL_OK;
 }
 
-static enum nxl_code setting_modify(struct nxl_backend *backend, ucp_config_t *config, const char *key,
-                                    const char *value, struct nxl_err *err)
+static enum nxl_code setting_modify(struct nxl_backend *backend, ucp_config_t *config,
+                                    const char *key, const char *value, struct nxl_err *err)
 {
     ucs_status_t status = backend->lib.ucp_config_modify(config, key, value);
 
@@ -86,20 +93,23 @@ static int tls_has(const char *tls, const char *prefix)
     if (tls[0] == '^' || strcmp(tls, "all") == 0)
         return 1;
     for (const char *at = tls; at != NULL; at = strchr(at, ','), at = at ? at + 1 : NULL)
-        if (strncmp(at, prefix, length) == 0 || (at[0] == '\\' && strncmp(at + 1, prefix, length) == 0))
+        if (strncmp(at, prefix, length) == 0 ||
+            (at[0] == '\\' && strncmp(at + 1, prefix, length) == 0))
             return 1;
     return 0;
 }
 
 /* "K=V,K=V" as NIXL's engine_config; a leading UCX_ is taken off. */
-static enum nxl_code engine_config_apply(struct nxl_backend *backend, ucp_config_t *config, struct nxl_err *err)
+static enum nxl_code engine_config_apply(struct nxl_backend *backend, ucp_config_t *config,
+                                         struct nxl_err *err)
 {
     char *text = strdup(backend->settings.engine_config), *rest = text;
     enum nxl_code code = NXL_OK;
 
     if (text == NULL)
         return nxl_err_set(err, NXL_LIMIT, 0, "no memory for engine_config");
-    for (char *pair = strtok_r(text, ", ", &rest); pair && code == NXL_OK; pair = strtok_r(NULL, ", ", &rest)) {
+    for (char *pair = strtok_r(text, ", ", &rest); pair && code == NXL_OK;
+         pair = strtok_r(NULL, ", ", &rest)) {
         char *value = strchr(pair, '=');
 
         if (value == NULL || value == pair) {
@@ -107,13 +117,15 @@ static enum nxl_code engine_config_apply(struct nxl_backend *backend, ucp_config
             break;
         }
         *value++ = '\0';
-        code = setting_modify(backend, config, strncmp(pair, "UCX_", 4) == 0 ? pair + 4 : pair, value, err);
+        code = setting_modify(backend, config, strncmp(pair, "UCX_", 4) == 0 ? pair + 4 : pair,
+                              value, err);
     }
     free(text);
     return code;
 }
 
-enum nxl_code ucx_settings_apply(struct nxl_backend *backend, ucp_config_t *config, struct nxl_err *err)
+enum nxl_code ucx_settings_apply(struct nxl_backend *backend, ucp_config_t *config,
+                                 struct nxl_err *err)
 {
     const struct ucx_settings *settings = &backend->settings;
     char keepalive[32];
@@ -126,13 +138,14 @@ enum nxl_code ucx_settings_apply(struct nxl_backend *backend, ucp_config_t *conf
         {"KEEPALIVE_INTERVAL", keepalive, 1},
         {"RNDV_THRESH", "inf", 1}, /* NIXL's value; a message must arrive with its bytes */
         {"MAX_RMA_RAILS", "2", 1},
-        /* Without these, shared memory is not used in peer error mode: 1.13 reads the first, later ones
-         * the other two. */
-        {"MM_ERROR_HANDLING", "y", tls_has(settings->tls, "sysv") || tls_has(settings->tls, "posix") ||
-                                       tls_has(settings->tls, "sm") || tls_has(settings->tls, "shm") ||
-                                       tls_has(settings->tls, "mm")},
-        /* Blocking connects would stop the thread for a dead host's SYN time-outs, and 1.13 aborts the
-         * process if the peer dies between its connect() and its first send(). */
+        /* Without these, shared memory is not used in peer error mode: 1.13 reads the first, later
+         * ones the other two. */
+        {"MM_ERROR_HANDLING", "y",
+         tls_has(settings->tls, "sysv") || tls_has(settings->tls, "posix") ||
+             tls_has(settings->tls, "sm") || tls_has(settings->tls, "shm") ||
+             tls_has(settings->tls, "mm")},
+        /* Blocking connects would stop the thread for a dead host's SYN time-outs, and 1.13 aborts
+         * the process if the peer dies between its connect() and its first send(). */
         {"CONN_NB", "y", tls_has(settings->tls, "tcp")},
         {"TCP_CONN_NB", "y", tls_has(settings->tls, "tcp")},
         /* 1.13 reads the short names, later versions the long ones. TX must not exceed RX. */
@@ -144,8 +157,9 @@ enum nxl_code ucx_settings_apply(struct nxl_backend *backend, ucp_config_t *conf
 
     (void)snprintf(keepalive, sizeof(keepalive), "%" PRId64 "ms", settings->keepalive_ns / MS);
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-        enum nxl_code code = table[i].wanted ? setting_modify(backend, config, table[i].key, table[i].value, err)
-                                             : NXL_OK;
+        enum nxl_code code =
+            table[i].wanted ? setting_modify(backend, config, table[i].key, table[i].value, err)
+                            : NXL_OK;
         if (code != NXL_OK)
             return code;
     }

@@ -20,8 +20,10 @@ uint64_t ucx_now_ns(void)
     return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
-/* Any thread. Wakes the progress thread only if it sleeps: it says so before it looks a last time. */
-void ucx_command_push(struct nxl_backend *backend, struct ucx_command *command, enum ucx_command_kind kind)
+/* Any thread. Wakes the progress thread only if it sleeps: it says so before it looks a last time.
+ */
+void ucx_command_push(struct nxl_backend *backend, struct ucx_command *command,
+                      enum ucx_command_kind kind)
 {
     static const uint64_t one = 1;
 
@@ -93,10 +95,11 @@ static unsigned commands_run(struct nxl_backend *backend)
 }
 
 /* Milliseconds to sleep at most, rounded up.
- * UCX keeps what a full shared memory queue refused in a list of its own, also answers to the peer's
- * gets, and no event tells when there is room again: ucp_worker_arm() succeeds and both sides would
- * sleep for ever (1.13, seen between two busy agents). So sleeps are short after work and grow with
- * the time without any; UCX's keep-alive counts as work, so they must grow quickly. */
+ * UCX keeps what a full shared memory queue refused in a list of its own, also answers to the
+ * peer's gets, and no event tells when there is room again: ucp_worker_arm() succeeds and both
+ * sides would sleep for ever (1.13, seen between two busy agents). So sleeps are short after work
+ * and grow with the time without any; UCX's keep-alive counts as work, so they must grow quickly.
+ */
 static int sleep_limit(const struct nxl_backend *backend, uint64_t now_ns)
 {
     uint64_t due = backend->own.next_deadline_ns;

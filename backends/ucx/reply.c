@@ -1,5 +1,5 @@
-/* reply.c - the far side of a message: checks keys and ranges, copies, answers. Everything happens in
- * the arrival callback, so no endpoint of a peer is kept. Progress thread. */
+/* reply.c - the far side of a message: checks keys and ranges, copies, answers. Everything happens
+ * in the arrival callback, so no endpoint of a peer is kept. Progress thread. */
 #include "ucx.h"
 
 #include <stdlib.h>
@@ -7,7 +7,7 @@
 
 /* An answer under way, with the regions that it still reads. */
 struct ucx_reply {
-    struct ucx_reply *next; /* free list */
+    struct ucx_reply *next;  /* free list */
     struct ucx_reply *older; /* all there are */
     struct nxl_backend *backend;
     struct ucx_message head;
@@ -72,7 +72,8 @@ static void reply_on_sent(void *request, ucs_status_t status, void *user_data)
 }
 
 /* Under regions.lock. The nonce proves that the sender was given this key. */
-static struct nxl_backend_mem *segment_region(struct nxl_backend *backend, const struct ucx_segment *segment,
+static struct nxl_backend_mem *segment_region(struct nxl_backend *backend,
+                                              const struct ucx_segment *segment,
                                               enum nxl_code *ret_code)
 {
     struct nxl_backend_mem *mem =
@@ -92,7 +93,8 @@ static struct nxl_backend_mem *segment_region(struct nxl_backend *backend, const
 /* All ranges are checked before the first byte is written. The lock is held while copying, so a
  * region that is being deregistered is not touched after that call has returned. */
 static enum nxl_code write_serve(struct nxl_backend *backend, const struct ucx_message *head,
-                                 const struct ucx_segment *segments, const uint8_t *data, size_t length)
+                                 const struct ucx_segment *segments, const uint8_t *data,
+                                 size_t length)
 {
     struct nxl_backend_mem *mems[UCX_SEGMENTS_MAX];
     enum nxl_code code = NXL_OK;
@@ -143,8 +145,8 @@ static ucs_status_ptr_t reply_post(struct ucx_reply *reply, ucp_ep_h ep)
     const void *buffer = NULL;
     size_t count = 0;
     ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS |
-                        UCP_OP_ATTR_FIELD_DATATYPE,
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_FLAGS | UCP_OP_ATTR_FIELD_DATATYPE,
         .flags = UCP_AM_SEND_FLAG_EAGER,
         .cb = {.send = reply_on_sent},
         .datatype = ucp_dt_make_contig(1),
@@ -159,12 +161,13 @@ static ucs_status_ptr_t reply_post(struct ucx_reply *reply, ucp_ep_h ep)
         buffer = reply->iov;
         count = reply->count;
     }
-    return reply->backend->lib.ucp_am_send_nbx(ep, UCX_MESSAGE_ID, &reply->head, sizeof(reply->head), buffer, count,
-                                               &param);
+    return reply->backend->lib.ucp_am_send_nbx(ep, UCX_MESSAGE_ID, &reply->head,
+                                               sizeof(reply->head), buffer, count, &param);
 }
 
-void ucx_reply_serve(struct nxl_backend *backend, const struct ucx_message *head, const struct ucx_segment *segments,
-                     const void *data, size_t length, ucp_ep_h ep)
+void ucx_reply_serve(struct nxl_backend *backend, const struct ucx_message *head,
+                     const struct ucx_segment *segments, const void *data, size_t length,
+                     ucp_ep_h ep)
 {
     struct ucx_reply *reply = reply_take(backend);
     enum nxl_code code;

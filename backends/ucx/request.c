@@ -12,7 +12,8 @@ static struct ucx_request *request_new(struct nxl_backend *backend)
 
     if (index == backend->own.requests_room) {
         uint32_t room = index ? index * 2 : 64;
-        struct ucx_request **table = realloc(backend->own.requests, room * sizeof(struct ucx_request *));
+        struct ucx_request **table =
+            realloc(backend->own.requests, room * sizeof(struct ucx_request *));
 
         if (table == NULL)
             return NULL;
@@ -29,7 +30,8 @@ static struct ucx_request *request_new(struct nxl_backend *backend)
 }
 
 /* op may be NULL. NULL: no memory; the operation has got the status. */
-struct ucx_request *ucx_request_take(struct nxl_backend_conn *conn, struct ucx_op *op, enum ucx_request_kind kind)
+struct ucx_request *ucx_request_take(struct nxl_backend_conn *conn, struct ucx_op *op,
+                                     enum ucx_request_kind kind)
 {
     struct nxl_backend *backend = conn->backend;
     struct ucx_request *request = backend->own.free_requests;
@@ -76,7 +78,8 @@ static void request_give(struct ucx_request *request)
     if (request->kind == UCX_REQUEST_PING && request->answered)
         request->conn->own.wired = 1;
     if (request->conn->own.gone)
-        request->backend->own.conn_failed = 1; /* maybe the last one that the connection waited for */
+        request->backend->own.conn_failed =
+            1; /* maybe the last one that the connection waited for */
     if (op == NULL)
         return;
     op->in_flight--;
@@ -171,10 +174,10 @@ void ucx_requests_drop(struct nxl_backend_conn *conn)
     }
 }
 
-/* UCX 1.13 leaves requests of a shared memory endpoint unfinished for ever when its peer was killed,
- * also after a forced close (seen with 25 at once). A closed endpoint has no lanes to send by, and an
- * answer finds no record of ours any more, so nothing of them moves memory: the operations are quiet.
- * The records stay allocated, because UCX may still complete them. */
+/* UCX 1.13 leaves requests of a shared memory endpoint unfinished for ever when its peer was
+ * killed, also after a forced close (seen with 25 at once). A closed endpoint has no lanes to send
+ * by, and an answer finds no record of ours any more, so nothing of them moves memory: the
+ * operations are quiet. The records stay allocated, because UCX may still complete them. */
 void ucx_requests_abandon(struct nxl_backend_conn *conn)
 {
     struct nxl_backend *backend = conn->backend;
@@ -194,7 +197,8 @@ void ucx_requests_abandon(struct nxl_backend_conn *conn)
         count++;
     }
     if (count > 0)
-        ucx_log(backend, 2, "ucx kept %u requests of a closed endpoint, given up device=%s", count, conn->own.device);
+        ucx_log(backend, 2, "ucx kept %u requests of a closed endpoint, given up device=%s", count,
+                conn->own.device);
 }
 
 void ucx_requests_free(struct nxl_backend *backend)

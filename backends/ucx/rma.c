@@ -7,8 +7,8 @@ static ucs_status_ptr_t slice_post(struct ucx_request *request, const struct ucx
     struct nxl_backend_conn *conn = op->conn;
     const struct ucx_library *lib = &conn->backend->lib;
     ucp_request_param_t param = {
-        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_MEMH |
-                        UCP_OP_ATTR_FLAG_MULTI_SEND,
+        .op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA |
+                        UCP_OP_ATTR_FIELD_MEMH | UCP_OP_ATTR_FLAG_MULTI_SEND,
         .cb = {.send = ucx_request_on_sent},
         .user_data = request,
         .memh = slice->mem->memh,
@@ -16,8 +16,10 @@ static ucs_status_ptr_t slice_post(struct ucx_request *request, const struct ucx
     uint64_t remote = slice->remote->base + slice->offset;
 
     if (op->kind == NXL_WRITE)
-        return lib->ucp_put_nbx(conn->own.ep, slice->local, slice->len, remote, slice->remote->rkey, &param);
-    return lib->ucp_get_nbx(conn->own.ep, slice->local, slice->len, remote, slice->remote->rkey, &param);
+        return lib->ucp_put_nbx(conn->own.ep, slice->local, slice->len, remote, slice->remote->rkey,
+                                &param);
+    return lib->ucp_get_nbx(conn->own.ep, slice->local, slice->len, remote, slice->remote->rkey,
+                            &param);
 }
 
 void ucx_rma_issue(struct ucx_op *op)
@@ -30,8 +32,8 @@ void ucx_rma_issue(struct ucx_op *op)
         struct ucx_request *request;
         struct ucx_slice slice;
 
-        if (conn->own.outstanding >= UCX_REQUESTS_MAX || conn->own.outstanding_bytes >= settings->window_bytes ||
-            conn->own.error != UCS_OK)
+        if (conn->own.outstanding >= UCX_REQUESTS_MAX ||
+            conn->own.outstanding_bytes >= settings->window_bytes || conn->own.error != UCS_OK)
             return;
         request = ucx_request_take(op->conn, op, UCX_REQUEST_RMA);
         if (request == NULL)
@@ -60,5 +62,6 @@ int ucx_rma_flush(struct ucx_op *op)
 
     if (request == NULL)
         return 0;
-    return ucx_request_posted(request, op->conn->backend->lib.ucp_ep_flush_nbx(op->conn->own.ep, &param));
+    return ucx_request_posted(request,
+                              op->conn->backend->lib.ucp_ep_flush_nbx(op->conn->own.ep, &param));
 }

@@ -1,5 +1,5 @@
-/* start.c - makes UCX's context and worker and takes them down. Runs on the progress thread, so that
- * open() can give up waiting: ucp_init has been seen to hang. */
+/* start.c - makes UCX's context and worker and takes them down. Runs on the progress thread, so
+ * that open() can give up waiting: ucp_init has been seen to hang. */
 #include "ucx.h"
 
 #include "status.h"
@@ -10,15 +10,18 @@ static enum nxl_code ucx_failed(struct nxl_backend *backend, ucs_status_t status
                                 struct nxl_err *err)
 {
     return nxl_err_set(err, ucx_status_code(status), 0, "%s with tls '%s', devices '%s': %s", what,
-                       backend->settings.tls, backend->settings.device_list, backend->lib.ucs_status_string(status));
+                       backend->settings.tls, backend->settings.device_list,
+                       backend->lib.ucs_status_string(status));
 }
 
 static enum nxl_code context_make(struct nxl_backend *backend, struct nxl_err *err)
 {
     const struct ucx_library *lib = &backend->lib;
     ucp_params_t params = {
-        .field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED | UCP_PARAM_FIELD_NAME,
-        .features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | (backend->settings.rma ? UCP_FEATURE_RMA : 0u),
+        .field_mask =
+            UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED | UCP_PARAM_FIELD_NAME,
+        .features =
+            UCP_FEATURE_AM | UCP_FEATURE_WAKEUP | (backend->settings.rma ? UCP_FEATURE_RMA : 0u),
         .mt_workers_shared = 1, /* the loop thread maps memory and packs keys */
         .name = "nixlet",
     };
@@ -31,7 +34,8 @@ static enum nxl_code context_make(struct nxl_backend *backend, struct nxl_err *e
         return ucx_failed(backend, status, "ucp_config_read", err);
     code = ucx_settings_apply(backend, config, err);
     if (code == NXL_OK) {
-        status = lib->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &backend->context);
+        status =
+            lib->ucp_init_version(UCP_API_MAJOR, UCP_API_MINOR, &params, config, &backend->context);
         if (status != UCS_OK)
             code = ucx_failed(backend, status, "ucp_init", err);
     }
@@ -40,7 +44,8 @@ static enum nxl_code context_make(struct nxl_backend *backend, struct nxl_err *e
         return code;
     status = lib->ucp_context_query(backend->context, &attr);
     if (status != UCS_OK || attr.thread_mode != UCS_THREAD_MODE_MULTI)
-        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0, "this UCX was built without thread support (--enable-mt)");
+        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0,
+                           "this UCX was built without thread support (--enable-mt)");
     return NXL_OK;
 }
 
@@ -52,7 +57,8 @@ static enum nxl_code worker_make(struct nxl_backend *backend, struct nxl_err *er
         .thread_mode = UCS_THREAD_MODE_SINGLE,
     };
     ucp_am_handler_param_t handler = {
-        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG,
+        .field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                      UCP_AM_HANDLER_PARAM_FIELD_ARG,
         .id = UCX_MESSAGE_ID,
         .cb = ucx_message_on_arrival,
         .arg = backend,
@@ -72,8 +78,10 @@ static enum nxl_code worker_make(struct nxl_backend *backend, struct nxl_err *er
     if (status != UCS_OK)
         return ucx_failed(backend, status, "ucp_worker_query", err);
     if (attr.max_am_header < sizeof(((struct ucx_request *)NULL)->message))
-        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0, "UCX takes message headers of %zu bytes with tls '%s'; %zu are "
-                           "needed", attr.max_am_header, backend->settings.tls,
+        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0,
+                           "UCX takes message headers of %zu bytes with tls '%s'; %zu are "
+                           "needed",
+                           attr.max_am_header, backend->settings.tls,
                            sizeof(((struct ucx_request *)NULL)->message));
     return NXL_OK;
 }

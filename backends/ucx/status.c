@@ -35,7 +35,8 @@ enum nxl_code ucx_status_code(ucs_status_t status)
     case UCS_ERR_TIMED_OUT:
         return NXL_TIMEOUT;
     default:
-        return UCS_IS_ENDPOINT_ERROR(status) || UCS_IS_LINK_ERROR(status) ? NXL_REMOTE_DISCONNECT : NXL_BACKEND;
+        return UCS_IS_ENDPOINT_ERROR(status) || UCS_IS_LINK_ERROR(status) ? NXL_REMOTE_DISCONNECT
+                                                                          : NXL_BACKEND;
     }
 }
 
@@ -52,11 +53,11 @@ enum nxl_path_class ucx_status_path(const char *transport)
         const char *prefix;
         enum nxl_path_class path;
     } table[] = {
-        {"tcp", NXL_PATH_TCP},      {"sysv", NXL_PATH_SHARED},  {"posix", NXL_PATH_SHARED},
-        {"cma", NXL_PATH_SHARED},   {"xpmem", NXL_PATH_SHARED}, {"knem", NXL_PATH_SHARED},
-        {"self", NXL_PATH_SHARED},  {"rc_", NXL_PATH_RDMA},     {"rc", NXL_PATH_RDMA},
-        {"ud", NXL_PATH_RDMA},      {"dc", NXL_PATH_RDMA},      {"gga", NXL_PATH_RDMA},
-        {"srd", NXL_PATH_RDMA},     {"ugni", NXL_PATH_RDMA},
+        {"tcp", NXL_PATH_TCP},     {"sysv", NXL_PATH_SHARED},  {"posix", NXL_PATH_SHARED},
+        {"cma", NXL_PATH_SHARED},  {"xpmem", NXL_PATH_SHARED}, {"knem", NXL_PATH_SHARED},
+        {"self", NXL_PATH_SHARED}, {"rc_", NXL_PATH_RDMA},     {"rc", NXL_PATH_RDMA},
+        {"ud", NXL_PATH_RDMA},     {"dc", NXL_PATH_RDMA},      {"gga", NXL_PATH_RDMA},
+        {"srd", NXL_PATH_RDMA},    {"ugni", NXL_PATH_RDMA},
     };
 
     for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++)

@@ -1,5 +1,6 @@
-/* transfer.c - an operation from submit() to quiesced: its checks, its turn among others, its one end
- * and its draining. submit() and cancel() run on the loop thread, all else on the progress thread. */
+/* transfer.c - an operation from submit() to quiesced: its checks, its turn among others, its one
+ * end and its draining. submit() and cancel() run on the loop thread, all else on the progress
+ * thread. */
 #include "ucx.h"
 
 #include "status.h"
@@ -16,9 +17,11 @@ enum nxl_code ucx_submit(struct nxl_backend *backend, const struct nxl_op *op, s
     struct ucx_op *mine;
 
     if (op->conn == NULL)
-        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0, "ucx moves between agents only; the shm backend is local");
+        return nxl_err_set(err, NXL_NOT_SUPPORTED, 0,
+                           "ucx moves between agents only; the shm backend is local");
     if (atomic_load(&op->conn->shared.failed))
-        return nxl_err_set(err, NXL_REMOTE_DISCONNECT, 0, "the ucx endpoint to this agent has failed");
+        return nxl_err_set(err, NXL_REMOTE_DISCONNECT, 0,
+                           "the ucx endpoint to this agent has failed");
     if (atomic_load(&backend->shared.ops) >= backend->settings.depth) {
         atomic_store(&backend->shared.starved, 1);
         if (atomic_load(&backend->shared.ops) >= backend->settings.depth)
@@ -46,7 +49,8 @@ void ucx_cancel(struct nxl_backend *backend, uint64_t op_id)
     struct ucx_cancel *cancel = calloc(1, sizeof(*cancel));
 
     if (cancel == NULL)
-        return; /* a wish that cannot be passed on; the operation ends by itself or by its deadline */
+        return; /* a wish that cannot be passed on; the operation ends by itself or by its deadline
+                 */
     cancel->op_id = op_id;
     ucx_command_push(backend, &cancel->command, UCX_COMMAND_CANCEL);
 }
@@ -55,8 +59,9 @@ static int range_fits(uint64_t offset, uint64_t len, uint64_t stride, uint32_t c
 {
     uint64_t span, end;
 
-    return !__builtin_mul_overflow(stride, (uint64_t)count - 1, &span) && !__builtin_add_overflow(span, len, &end) &&
-           !__builtin_add_overflow(end, offset, &end) && end <= size;
+    return !__builtin_mul_overflow(stride, (uint64_t)count - 1, &span) &&
+           !__builtin_add_overflow(span, len, &end) && !__builtin_add_overflow(end, offset, &end) &&
+           end <= size;
 }
 
 /* The agent has checked all this; a mistake there must not become a write into foreign memory. */
@@ -73,7 +78,8 @@ static enum nxl_code op_check(struct ucx_op *op, char *text, size_t size)
         struct nxl_backend_remote *remote;
         uint64_t bytes;
 
-        if (piece->local >= lent->local_count || piece->remote >= lent->remote_count || piece->count == 0 ||
+        if (piece->local >= lent->local_count || piece->remote >= lent->remote_count ||
+            piece->count == 0 ||
             !range_fits(piece->local_offset, piece->len, piece->local_stride, piece->count,
                         lent->locals[piece->local]->size) ||
             !range_fits(piece->remote_offset, piece->len, piece->remote_stride, piece->count,
@@ -107,7 +113,8 @@ void ucx_op_start(struct ucx_op *op)
     ucx_link_append(&conn->own.ops, &op->link);
     op->started = 1;
     if (conn->own.state != UCX_CONN_OPEN || conn->own.error != UCS_OK) {
-        ucx_op_end(op, NXL_REMOTE_DISCONNECT, conn->own.error, "the endpoint to this agent has failed");
+        ucx_op_end(op, NXL_REMOTE_DISCONNECT, conn->own.error,
+                   "the endpoint to this agent has failed");
         return;
     }
     code = op_check(op, text, sizeof(text));
@@ -210,7 +217,8 @@ static void op_end_failed(struct ucx_op *op)
     char text[160];
 
     if (op->far_code != NXL_OK) {
-        (void)snprintf(text, sizeof(text), "the far agent refused a message: %s", nxl_code_text(op->far_code));
+        (void)snprintf(text, sizeof(text), "the far agent refused a message: %s",
+                       nxl_code_text(op->far_code));
         ucx_op_end(op, op->far_code, UCS_OK, text);
         return;
     }
@@ -231,7 +239,8 @@ void ucx_op_advance(struct ucx_op *op)
     }
     if (!op->ended && !op->all_issued)
         return;
-    if (usable && !conn->own.by_message && op->kind == NXL_WRITE && op->issued > 0 && !op->flushing) {
+    if (usable && !conn->own.by_message && op->kind == NXL_WRITE && op->issued > 0 &&
+        !op->flushing) {
         op->flushing = 1;
         if (!ucx_rma_flush(op))
             return; /* refused: touched again by its status */
@@ -276,7 +285,8 @@ int ucx_op_slice(struct ucx_op *op, uint64_t max, struct ucx_slice *ret)
         }
         ret->mem = lent->locals[piece->local];
         ret->remote = lent->remotes[piece->remote];
-        ret->local = ret->mem->base + piece->local_offset + at->row * piece->local_stride + at->done;
+        ret->local =
+            ret->mem->base + piece->local_offset + at->row * piece->local_stride + at->done;
         ret->offset = piece->remote_offset + at->row * piece->remote_stride + at->done;
         ret->len = piece->len - at->done < max ? piece->len - at->done : max;
         at->done += ret->len;
@@ -365,7 +375,8 @@ static uint64_t op_deadline(struct ucx_op *op, uint64_t now_ns, int *stuck)
         op->drain_ns = 0; /* now it is the closing endpoint's turn */
         return UINT64_MAX;
     }
-    (void)snprintf(text, sizeof(text), "the deadline passed with %" PRIu64 " of %" PRIu64 " bytes moved for sure",
+    (void)snprintf(text, sizeof(text),
+                   "the deadline passed with %" PRIu64 " of %" PRIu64 " bytes moved for sure",
                    op->sure, op->total);
     due = now_ns + (uint64_t)op->conn->backend->settings.drain_ns;
     ucx_op_end(op, NXL_TIMEOUT, UCS_OK, text);
@@ -378,7 +389,8 @@ static uint64_t conn_deadline(struct nxl_backend_conn *conn, uint64_t now_ns)
     if (conn->own.state == UCX_CONN_CLOSED && conn->own.outstanding > 0) {
         if (now_ns < conn->own.abandon_ns)
             return conn->own.abandon_ns;
-        /* Puts and gets may still touch memory if UCX comes back to them: not while it is progressed. */
+        /* Puts and gets may still touch memory if UCX comes back to them: not while it is
+         * progressed. */
         if (conn->own.by_message || conn->backend->own.stop) {
             ucx_requests_abandon(conn);
             return UINT64_MAX;

@@ -18,8 +18,11 @@ static void environment_report(struct nxl_backend *backend)
     unsigned count = ucx_environment_variables(text, sizeof(text));
 
     if (count > 0)
-        ucx_log(backend, 1, "ucx finds %u UCX_* variables in the environment and they take effect, except where "
-                "backends.ucx sets the same: %s", count, text);
+        ucx_log(
+            backend, 1,
+            "ucx finds %u UCX_* variables in the environment and they take effect, except where "
+            "backends.ucx sets the same: %s",
+            count, text);
 }
 
 void ucx_backend_free(struct nxl_backend *backend)
@@ -113,13 +116,14 @@ static enum nxl_code backend_start(struct nxl_backend *backend, struct nxl_err *
         return code;
     default: /* abandoned: the thread cleans up if it ever comes back */
         (void)pthread_detach(backend->thread);
-        return nxl_err_set(err, NXL_TIMEOUT, 0, "UCX did not come up within %.1f s; see backends.ucx.init_timeout",
+        return nxl_err_set(err, NXL_TIMEOUT, 0,
+                           "UCX did not come up within %.1f s; see backends.ucx.init_timeout",
                            limit_s);
     }
 }
 
-static enum nxl_code ucx_open(struct nxl_host *host, const struct nxl_config *config, struct nxl_backend **ret,
-                              struct nxl_err *err)
+static enum nxl_code ucx_open(struct nxl_host *host, const struct nxl_config *config,
+                              struct nxl_backend **ret, struct nxl_err *err)
 {
     struct nxl_backend *backend = backend_new(host);
     enum nxl_code code;
@@ -143,8 +147,8 @@ static enum nxl_code ucx_open(struct nxl_host *host, const struct nxl_config *co
     code = backend_start(backend, err);
     if (code != NXL_OK)
         return code;
-    ucx_log(backend, 2, "ucx opened version=%u.%u.%u tls=%s devices=%s", backend->lib.major, backend->lib.minor,
-            backend->lib.release, backend->settings.tls,
+    ucx_log(backend, 2, "ucx opened version=%u.%u.%u tls=%s devices=%s", backend->lib.major,
+            backend->lib.minor, backend->lib.release, backend->settings.tls,
             backend->settings.device_list[0] ? backend->settings.device_list : "all");
     *ret = backend;
     return NXL_OK;

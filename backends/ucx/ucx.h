@@ -1,7 +1,7 @@
 /* ucx.h - the state of the UCX backend and the doors between its rooms.
- * One progress thread owns the worker, connections, imported keys, operations and requests; the loop
- * thread hands it commands. Only mapping and packing keys (context level, the context is shared) and
- * the table of regions are used by both, the latter under its lock. */
+ * One progress thread owns the worker, connections, imported keys, operations and requests; the
+ * loop thread hands it commands. Only mapping and packing keys (context level, the context is
+ * shared) and the table of regions are used by both, the latter under its lock. */
 #ifndef NXL_UCX_UCX_H
 #define NXL_UCX_UCX_H
 
@@ -12,13 +12,13 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#define UCX_SEGMENTS_MAX 32u              /* rows packed into one message */
-#define UCX_MESSAGE_MAX (240u * 1024u)    /* data of one message: one fragment of TCP_TX_SEG_SIZE */
-#define UCX_TURN_BYTES (256u * 1024u)     /* an operation's share before the next one's turn */
+#define UCX_SEGMENTS_MAX 32u           /* rows packed into one message */
+#define UCX_MESSAGE_MAX (240u * 1024u) /* data of one message: one fragment of TCP_TX_SEG_SIZE */
+#define UCX_TURN_BYTES (256u * 1024u)  /* an operation's share before the next one's turn */
 #define UCX_TURN_ROWS 64u
-#define UCX_REQUESTS_MAX 256u             /* outstanding per connection */
+#define UCX_REQUESTS_MAX 256u              /* outstanding per connection */
 #define UCX_ABANDON_NS UINT64_C(500000000) /* for a closed endpoint's requests to come back */
-#define UCX_REPLIES_MAX 4096u             /* unfinished answers to others; more are dropped */
+#define UCX_REPLIES_MAX 4096u              /* unfinished answers to others; more are dropped */
 
 enum ucx_command_kind {
     UCX_COMMAND_CONNECT,
@@ -76,7 +76,7 @@ struct nxl_backend_remote {
 };
 
 enum ucx_conn_state {
-    UCX_CONN_NEW,    /* the command is under way */
+    UCX_CONN_NEW, /* the command is under way */
     UCX_CONN_OPEN,
     UCX_CONN_CLOSING, /* failed or disconnected; the endpoint is closing */
     UCX_CONN_CLOSED,
@@ -101,8 +101,8 @@ struct nxl_backend_conn {
         int wired;          /* the far agent has answered once */
         uint64_t wire_due_ns;
         uint64_t abandon_ns; /* closed, but UCX keeps requests: given up at this time */
-        int gone;           /* the DISCONNECT command has been seen */
-        uint64_t token;     /* random; an answer must carry it */
+        int gone;            /* the DISCONNECT command has been seen */
+        uint64_t token;      /* random; an answer must carry it */
         struct ucx_link ops, issue, remotes;
         uint64_t outstanding_bytes;
         uint32_t outstanding;
@@ -153,7 +153,7 @@ enum ucx_message_kind {
 struct ucx_message {
     uint32_t magic;
     uint8_t version, kind;
-    uint16_t count; /* segments */
+    uint16_t count;          /* segments */
     uint64_t token, request; /* repeated by the answer */
     int32_t code;            /* enum nxl_code, answers only */
     uint32_t reserved;
@@ -163,7 +163,13 @@ struct ucx_segment {
     uint32_t slot, len;
 };
 
-enum ucx_request_kind { UCX_REQUEST_RMA, UCX_REQUEST_FLUSH, UCX_REQUEST_WRITE, UCX_REQUEST_READ, UCX_REQUEST_PING };
+enum ucx_request_kind {
+    UCX_REQUEST_RMA,
+    UCX_REQUEST_FLUSH,
+    UCX_REQUEST_WRITE,
+    UCX_REQUEST_READ,
+    UCX_REQUEST_PING
+};
 
 /* One request to UCX or one message of ours with its answer. Progress thread. */
 struct ucx_request {
@@ -231,8 +237,8 @@ struct nxl_backend {
 
 /* option.c */
 extern const struct nxl_option ucx_options[];
-NXL_MUST_USE enum nxl_code ucx_settings_read(struct ucx_settings *settings, const struct nxl_config *config,
-                                             struct nxl_err *err);
+NXL_MUST_USE enum nxl_code ucx_settings_read(struct ucx_settings *settings,
+                                             const struct nxl_config *config, struct nxl_err *err);
 void ucx_settings_fini(struct ucx_settings *settings);
 NXL_MUST_USE enum nxl_code ucx_settings_apply(struct nxl_backend *backend, ucp_config_t *config,
                                               struct nxl_err *err);
@@ -248,17 +254,19 @@ void ucx_log_leave(struct nxl_backend *backend);
 
 /* progress.c */
 void *ucx_progress_main(void *backend);
-void ucx_command_push(struct nxl_backend *backend, struct ucx_command *command, enum ucx_command_kind kind);
+void ucx_command_push(struct nxl_backend *backend, struct ucx_command *command,
+                      enum ucx_command_kind kind);
 uint64_t ucx_now_ns(void);
 
 /* memory.c */
 enum nxl_code ucx_register(struct nxl_backend *backend, const struct nxl_memory *memory,
                            struct nxl_backend_mem **ret, struct nxl_err *err);
-enum nxl_code ucx_deregister(struct nxl_backend *backend, struct nxl_backend_mem *mem, struct nxl_err *err);
-enum nxl_code ucx_export(struct nxl_backend *backend, struct nxl_backend_mem *mem, void *buf, size_t *ret_size,
-                         struct nxl_err *err);
-enum nxl_code ucx_import(struct nxl_backend *backend, struct nxl_backend_conn *conn, struct nxl_view key,
-                         struct nxl_backend_remote **ret, struct nxl_err *err);
+enum nxl_code ucx_deregister(struct nxl_backend *backend, struct nxl_backend_mem *mem,
+                             struct nxl_err *err);
+enum nxl_code ucx_export(struct nxl_backend *backend, struct nxl_backend_mem *mem, void *buf,
+                         size_t *ret_size, struct nxl_err *err);
+enum nxl_code ucx_import(struct nxl_backend *backend, struct nxl_backend_conn *conn,
+                         struct nxl_view key, struct nxl_backend_remote **ret, struct nxl_err *err);
 void ucx_forget(struct nxl_backend *backend, struct nxl_backend_remote *remote);
 uint64_t ucx_checksum(const void *data, size_t size, uint64_t seed);
 void ucx_regions_free(struct nxl_backend *backend);
@@ -268,9 +276,10 @@ void ucx_remote_free(struct nxl_backend_remote *remote);
 
 /* endpoint.c */
 enum nxl_code ucx_address(struct nxl_backend *backend, struct nxl_view *ret, struct nxl_err *err);
-enum nxl_code ucx_address_pack(struct nxl_backend *backend, const void *address, size_t size, struct nxl_err *err);
-enum nxl_code ucx_connect(struct nxl_backend *backend, struct nxl_view address, struct nxl_backend_conn **ret,
-                          struct nxl_err *err);
+enum nxl_code ucx_address_pack(struct nxl_backend *backend, const void *address, size_t size,
+                               struct nxl_err *err);
+enum nxl_code ucx_connect(struct nxl_backend *backend, struct nxl_view address,
+                          struct nxl_backend_conn **ret, struct nxl_err *err);
 void ucx_disconnect(struct nxl_backend *backend, struct nxl_backend_conn *conn);
 /* Progress thread. */
 void ucx_conn_open(struct nxl_backend_conn *conn);
@@ -289,15 +298,16 @@ void ucx_cancel(struct nxl_backend *backend, uint64_t op_id);
 void ucx_op_start(struct ucx_op *op);
 void ucx_op_cancel(struct nxl_backend *backend, uint64_t op_id);
 void ucx_op_end(struct ucx_op *op, enum nxl_code code, ucs_status_t status, const char *why);
-void ucx_op_touch(struct ucx_op *op);    /* something of it has changed */
-void ucx_op_advance(struct ucx_op *op);  /* may free it */
+void ucx_op_touch(struct ucx_op *op);   /* something of it has changed */
+void ucx_op_advance(struct ucx_op *op); /* may free it */
 int ucx_op_slice(struct ucx_op *op, uint64_t max, struct ucx_slice *ret);
 unsigned ucx_ops_issue(struct nxl_backend *backend);
 unsigned ucx_ops_settle(struct nxl_backend *backend);
 void ucx_ops_deadlines(struct nxl_backend *backend, uint64_t now_ns);
 
 /* request.c: records. Progress thread. */
-struct ucx_request *ucx_request_take(struct nxl_backend_conn *conn, struct ucx_op *op, enum ucx_request_kind kind);
+struct ucx_request *ucx_request_take(struct nxl_backend_conn *conn, struct ucx_op *op,
+                                     enum ucx_request_kind kind);
 int ucx_request_answers(const struct ucx_request *request);
 void ucx_request_return(struct ucx_request *request); /* not posted */
 /* Counts a post just made; 0 if UCX refused it: the operation has got the status then. */
@@ -313,11 +323,12 @@ void ucx_rma_issue(struct ucx_op *op);
 int ucx_rma_flush(struct ucx_op *op);
 void ucx_message_issue(struct ucx_op *op);
 void ucx_message_ping(struct nxl_backend_conn *conn);
-ucs_status_t ucx_message_on_arrival(void *arg, const void *header, size_t header_length, void *data, size_t length,
-                                    const ucp_am_recv_param_t *param);
+ucs_status_t ucx_message_on_arrival(void *arg, const void *header, size_t header_length, void *data,
+                                    size_t length, const ucp_am_recv_param_t *param);
 /* reply.c: the far side of a message. */
-void ucx_reply_serve(struct nxl_backend *backend, const struct ucx_message *head, const struct ucx_segment *segments,
-                     const void *data, size_t length, ucp_ep_h ep);
+void ucx_reply_serve(struct nxl_backend *backend, const struct ucx_message *head,
+                     const struct ucx_segment *segments, const void *data, size_t length,
+                     ucp_ep_h ep);
 void ucx_replies_free(struct nxl_backend *backend);
 
 static inline void ucx_link_init(struct ucx_link *head)

@@ -76,7 +76,8 @@ static double speed(const struct nxl_transfer_report *report)
     return (double)report->bytes / (double)(report->ended_ns - report->posted_ns);
 }
 
-static void pull(struct sample *s, struct nxl_transfer *transfer, const struct sample_table *theirs, struct result *r)
+static void pull(struct sample *s, struct nxl_transfer *transfer, const struct sample_table *theirs,
+                 struct result *r)
 {
     struct nxl_err err = {0};
 
@@ -89,8 +90,8 @@ static void pull(struct sample *s, struct nxl_transfer *transfer, const struct s
             r->read_gbs = speed(&r->read);
     }
     r->read_true = sample_digest(s) == theirs->digest;
-    sample_say("decode", "read %u descriptors, %llu MiB: digest %s", SAMPLE_DESCRIPTORS, (unsigned long long)SAMPLE_BYTES >> 20,
-               r->read_true ? "matches" : "DIFFERS");
+    sample_say("decode", "read %u descriptors, %llu MiB: digest %s", SAMPLE_DESCRIPTORS,
+               (unsigned long long)SAMPLE_BYTES >> 20, r->read_true ? "matches" : "DIFFERS");
 }
 
 static void be_pushed(struct sample *s, struct nxl_remote *prefill, struct result *r)
@@ -100,16 +101,19 @@ static void be_pushed(struct sample *s, struct nxl_remote *prefill, struct resul
     struct nxl_err err = {0};
 
     sample_table(s, SAMPLE_PUSH, &table);
-    sample_check(nxl_notify(s->peer, prefill, &table, sizeof(table), &err), &err, "ask for the push");
+    sample_check(nxl_notify(s->peer, prefill, &table, sizeof(table), &err), &err,
+                 "ask for the push");
     if (!sample_event(s, NXL_EVENT_NOTICE, WAIT, &event, &pushed) || pushed.kind != SAMPLE_PUSHED)
         sample_check(NXL_TIMEOUT, &err, "no notice of the push");
     r->push_gbs = (double)SAMPLE_BYTES / (double)(sample_now() - pushed.stamp);
     r->push_true = sample_digest(s) == pushed.digest && event.transfer != 0;
-    sample_say("decode", "was pushed %llu MiB, notice of transfer %llu: digest %s", (unsigned long long)SAMPLE_BYTES >> 20,
-               (unsigned long long)event.transfer, r->push_true ? "matches" : "DIFFERS");
+    sample_say("decode", "was pushed %llu MiB, notice of transfer %llu: digest %s",
+               (unsigned long long)SAMPLE_BYTES >> 20, (unsigned long long)event.transfer,
+               r->push_true ? "matches" : "DIFFERS");
 }
 
-static void end_of_prefill(struct sample *s, struct nxl_transfer *transfer, pid_t pid, struct result *r)
+static void end_of_prefill(struct sample *s, struct nxl_transfer *transfer, pid_t pid,
+                           struct result *r)
 {
     struct nxl_event event;
     struct nxl_err err = {0};
@@ -120,7 +124,8 @@ static void end_of_prefill(struct sample *s, struct nxl_transfer *transfer, pid_
     killed = sample_now();
     kill(pid, SIGKILL);
     code = nxl_transfer_wait(transfer, WAIT, &err);
-    while (code == NXL_OK && sample_now() - killed < WAIT) { /* it was faster than the news; go on until it is told */
+    while (code == NXL_OK &&
+           sample_now() - killed < WAIT) { /* it was faster than the news; go on until it is told */
         code = nxl_transfer_post(transfer, &err);
         if (code == NXL_OK)
             code = nxl_transfer_wait(transfer, WAIT, &err);
@@ -144,17 +149,22 @@ static void end_of_prefill(struct sample *s, struct nxl_transfer *transfer, pid_
 static void table_print(const struct result *r)
 {
     printf("\n%-28s %s\n", "what", "result");
-    printf("%-28s %u x %u bytes, %u layers, %llu MiB\n", "request (Llama-3-70B TP8)", SAMPLE_DESCRIPTORS, SAMPLE_BLOCK, SAMPLE_LAYERS,
-           (unsigned long long)SAMPLE_BYTES >> 20);
-    printf("%-28s %s, %s, path %s, device %s\n", "path taken", r->read.backend, nxl_protocol_name(r->read.protocol),
-           nxl_path_name(r->read.path), r->read.device);
-    printf("%-28s %u before merging, %u after\n", "descriptors", r->read.descriptors, r->read.pieces);
-    printf("%-28s %.2f GB/s read, %.2f GB/s push with notice; memcpy %.2f GB/s\n", "speed", r->read_gbs, r->push_gbs, r->memcpy_gbs);
-    printf("%-28s read %s, push %s\n", "xxHash", r->read_true ? "same" : "DIFFERENT", r->push_true ? "same" : "DIFFERENT");
-    printf("%-28s p50 %.1f us, p99 %.1f us (half a round trip, both asleep)\n", "notice latency", r->notice_p50_us, r->notice_p99_us);
-    printf("%-28s told after %.2f ms: %s\n", "kill -9 to peer down", r->down_ms, r->down_true ? r->down_text : "NEVER");
-    printf("%-28s %s after %.2f ms, buffers quiet after %.2f ms\n", "transfer that was cut", nxl_code_name(r->end_code), r->end_ms,
-           r->quiet_ms);
+    printf("%-28s %u x %u bytes, %u layers, %llu MiB\n", "request (Llama-3-70B TP8)",
+           SAMPLE_DESCRIPTORS, SAMPLE_BLOCK, SAMPLE_LAYERS, (unsigned long long)SAMPLE_BYTES >> 20);
+    printf("%-28s %s, %s, path %s, device %s\n", "path taken", r->read.backend,
+           nxl_protocol_name(r->read.protocol), nxl_path_name(r->read.path), r->read.device);
+    printf("%-28s %u before merging, %u after\n", "descriptors", r->read.descriptors,
+           r->read.pieces);
+    printf("%-28s %.2f GB/s read, %.2f GB/s push with notice; memcpy %.2f GB/s\n", "speed",
+           r->read_gbs, r->push_gbs, r->memcpy_gbs);
+    printf("%-28s read %s, push %s\n", "xxHash", r->read_true ? "same" : "DIFFERENT",
+           r->push_true ? "same" : "DIFFERENT");
+    printf("%-28s p50 %.1f us, p99 %.1f us (half a round trip, both asleep)\n", "notice latency",
+           r->notice_p50_us, r->notice_p99_us);
+    printf("%-28s told after %.2f ms: %s\n", "kill -9 to peer down", r->down_ms,
+           r->down_true ? r->down_text : "NEVER");
+    printf("%-28s %s after %.2f ms, buffers quiet after %.2f ms\n", "transfer that was cut",
+           nxl_code_name(r->end_code), r->end_ms, r->quiet_ms);
     printf("%-28s %s\n\n", "its sentence", r->end_text);
 }
 
@@ -174,7 +184,8 @@ int main(int argc, char **argv)
         return 2;
     }
     sample_open(&s, argv[1], "decode", 2);
-    sample_check(nxl_fetch_metadata(s.peer, "prefill", NULL, NULL, 10000, &prefill, &err), &err, "find prefill by name");
+    sample_check(nxl_fetch_metadata(s.peer, "prefill", NULL, NULL, 10000, &prefill, &err), &err,
+                 "find prefill by name");
     sample_say("decode", "found prefill through the store: %s", nxl_remote_incarnation(prefill));
     r.memcpy_gbs = copy_speed();
     sample_table(&s, SAMPLE_TABLE, &ask);

@@ -17,7 +17,8 @@ static void push(struct sample *s, struct nxl_remote *decode, const struct sampl
     pushed.digest = sample_digest(s);
     transfer = sample_transfer(s, NXL_WRITE, decode, theirs, NULL);
     pushed.stamp = sample_now();
-    sample_check(nxl_transfer_notice(transfer, &pushed, sizeof(pushed), 1, &err), &err, "attach the notice");
+    sample_check(nxl_transfer_notice(transfer, &pushed, sizeof(pushed), 1, &err), &err,
+                 "attach the notice");
     sample_check(nxl_transfer_post(transfer, &err), &err, "post the push");
     sample_check(nxl_transfer_wait(transfer, 60000000000u, &err), &err, "push");
     sample_check(nxl_transfer_release(transfer, &err), &err, "release the push");
@@ -38,18 +39,22 @@ int main(int argc, char **argv)
     sample_open(&s, argv[1], "prefill", 1);
     sample_fill(&s, 0xcafe);
     sample_say("prefill", "registered %u layers, %llu MiB, published as %s", SAMPLE_LAYERS,
-               (unsigned long long)SAMPLE_LAYERS * SAMPLE_POOL * SAMPLE_BLOCK >> 20, nxl_peer_incarnation(s.peer));
+               (unsigned long long)SAMPLE_LAYERS * SAMPLE_POOL * SAMPLE_BLOCK >> 20,
+               nxl_peer_incarnation(s.peer));
     while (sample_event(&s, NXL_EVENT_NOTICE, 120000000000u, &event, &asked)) {
         if (event.size != sizeof(asked) || asked.kind == SAMPLE_BYE)
             break;
         if (decode == NULL)
-            sample_check(nxl_fetch_metadata(s.peer, "decode", NULL, NULL, 10000, &decode, &err), &err, "find decode");
+            sample_check(nxl_fetch_metadata(s.peer, "decode", NULL, NULL, 10000, &decode, &err),
+                         &err, "find decode");
         if (asked.kind == SAMPLE_PING) {
-            sample_check(nxl_notify(s.peer, decode, &asked, sizeof(asked), &err), &err, "echo a ping");
+            sample_check(nxl_notify(s.peer, decode, &asked, sizeof(asked), &err), &err,
+                         "echo a ping");
         } else if (asked.kind == SAMPLE_TABLE) {
             sample_table(&s, SAMPLE_TABLE, &table);
             table.digest = sample_digest(&s);
-            sample_check(nxl_notify(s.peer, decode, &table, sizeof(table), &err), &err, "send the table");
+            sample_check(nxl_notify(s.peer, decode, &table, sizeof(table), &err), &err,
+                         "send the table");
         } else if (asked.kind == SAMPLE_PUSH) {
             push(&s, decode, &asked);
         }

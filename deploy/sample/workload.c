@@ -66,7 +66,8 @@ static void blocks_choose(struct sample *s, uint64_t seed)
 
 void sample_open(struct sample *s, const char *socket_path, const char *role, uint64_t seed)
 {
-    struct nxl_client_options options = {.size = sizeof(options), .socket_path = socket_path, .reconnect = 1};
+    struct nxl_client_options options = {
+        .size = sizeof(options), .socket_path = socket_path, .reconnect = 1};
     struct nxl_region regions[SAMPLE_LAYERS];
     size_t region_size = (size_t)SAMPLE_POOL * SAMPLE_BLOCK;
     struct nxl_err err = {0};
@@ -74,13 +75,17 @@ void sample_open(struct sample *s, const char *socket_path, const char *role, ui
 
     sample_check(nxl_client_open(&options, &s->client, &err), &err, "connect to the agent");
     sample_check(nxl_peer_open(s->client, role, &s->peer, &err), &err, "open the peer");
-    sample_check(nxl_alloc(region_size * SAMPLE_LAYERS, NXL_ALLOC_POPULATE, &memory, &err), &err, "allocate the cache");
+    sample_check(nxl_alloc(region_size * SAMPLE_LAYERS, NXL_ALLOC_POPULATE, &memory, &err), &err,
+                 "allocate the cache");
     s->cache = memory;
     for (uint32_t i = 0; i < SAMPLE_LAYERS; i++)
-        regions[i] = (struct nxl_region){.addr = s->cache + i * region_size, .len = region_size, .kind = NXL_MEM_DRAM};
-    sample_check(nxl_register(s->peer, regions, SAMPLE_LAYERS, s->regs, &err), &err, "register the cache");
+        regions[i] = (struct nxl_region){
+            .addr = s->cache + i * region_size, .len = region_size, .kind = NXL_MEM_DRAM};
+    sample_check(nxl_register(s->peer, regions, SAMPLE_LAYERS, s->regs, &err), &err,
+                 "register the cache");
     blocks_choose(s, seed);
-    sample_check(nxl_send_metadata(s->peer, NULL, NULL, NULL, 0, 0, &err), &err, "publish in the store");
+    sample_check(nxl_send_metadata(s->peer, NULL, NULL, NULL, 0, 0, &err), &err,
+                 "publish in the store");
 }
 
 void sample_close(struct sample *s)
@@ -108,7 +113,9 @@ uint64_t sample_digest(const struct sample *s)
     XXH64_reset(state, 0);
     for (uint32_t layer = 0; layer < SAMPLE_LAYERS; layer++) {
         for (uint32_t i = 0; i < SAMPLE_BLOCKS; i++)
-            XXH64_update(state, s->cache + ((size_t)layer * SAMPLE_POOL + s->blocks[i]) * SAMPLE_BLOCK, SAMPLE_BLOCK);
+            XXH64_update(state,
+                         s->cache + ((size_t)layer * SAMPLE_POOL + s->blocks[i]) * SAMPLE_BLOCK,
+                         SAMPLE_BLOCK);
     }
     digest = XXH64_digest(state);
     XXH64_freeState(state);
@@ -126,20 +133,24 @@ void sample_table(const struct sample *s, enum sample_kind kind, struct sample_t
     memcpy(ret->blocks, s->blocks, sizeof(ret->blocks));
 }
 
-static struct nxl_list *layers_list(struct sample *s, struct nxl_remote *remote, const uint64_t *base)
+static struct nxl_list *layers_list(struct sample *s, struct nxl_remote *remote,
+                                    const uint64_t *base)
 {
     struct nxl_run runs[SAMPLE_LAYERS];
     struct nxl_list *list;
     struct nxl_err err = {0};
 
     for (uint32_t i = 0; i < SAMPLE_LAYERS; i++)
-        runs[i] = (struct nxl_run){.addr = base[i], .len = SAMPLE_BLOCK, .stride = SAMPLE_BLOCK, .count = SAMPLE_POOL};
-    sample_check(nxl_list_prepare(s->peer, remote, NXL_MEM_DRAM, runs, SAMPLE_LAYERS, &list, &err), &err, "prepare a list");
+        runs[i] = (struct nxl_run){
+            .addr = base[i], .len = SAMPLE_BLOCK, .stride = SAMPLE_BLOCK, .count = SAMPLE_POOL};
+    sample_check(nxl_list_prepare(s->peer, remote, NXL_MEM_DRAM, runs, SAMPLE_LAYERS, &list, &err),
+                 &err, "prepare a list");
     return list;
 }
 
-struct nxl_transfer *sample_transfer(struct sample *s, enum nxl_op_kind op, struct nxl_remote *remote,
-                                     const struct sample_table *theirs, const struct nxl_transfer_options *options)
+struct nxl_transfer *sample_transfer(struct sample *s, enum nxl_op_kind op,
+                                     struct nxl_remote *remote, const struct sample_table *theirs,
+                                     const struct nxl_transfer_options *options)
 {
     static uint32_t here[SAMPLE_DESCRIPTORS], there[SAMPLE_DESCRIPTORS];
     struct sample_table mine;
@@ -156,12 +167,14 @@ struct nxl_transfer *sample_transfer(struct sample *s, enum nxl_op_kind op, stru
             there[layer * SAMPLE_BLOCKS + i] = layer * SAMPLE_POOL + theirs->blocks[i];
         }
     }
-    sample_check(nxl_transfer_make(s->peer, op, local, here, far, there, SAMPLE_DESCRIPTORS, options, &transfer, &err), &err,
-                 "make the transfer");
+    sample_check(nxl_transfer_make(s->peer, op, local, here, far, there, SAMPLE_DESCRIPTORS,
+                                   options, &transfer, &err),
+                 &err, "make the transfer");
     return transfer;
 }
 
-int sample_event(struct sample *s, uint32_t kind, uint64_t timeout_ns, struct nxl_event *ret, struct sample_table *ret_table)
+int sample_event(struct sample *s, uint32_t kind, uint64_t timeout_ns, struct nxl_event *ret,
+                 struct sample_table *ret_table)
 {
     uint64_t deadline = sample_now() + timeout_ns;
 
@@ -172,7 +185,8 @@ int sample_event(struct sample *s, uint32_t kind, uint64_t timeout_ns, struct nx
         while (nxl_peer_next(s->peer, ret) == NXL_OK) {
             if (kind != 0 && ret->kind != kind)
                 continue;
-            if (ret_table != NULL && ret->kind == NXL_EVENT_NOTICE && ret->size == sizeof(*ret_table))
+            if (ret_table != NULL && ret->kind == NXL_EVENT_NOTICE &&
+                ret->size == sizeof(*ret_table))
                 memcpy(ret_table, ret->payload, ret->size);
             return 1;
         }

@@ -33,17 +33,22 @@ struct sample {
 
 uint64_t sample_now(void); /* CLOCK_MONOTONIC, ns */
 void sample_say(const char *role, const char *fmt, ...) NXL_PRINTF(2, 3);
-/* Connects, registers 80 layers, publishes the peer by name. Ends the process with a sentence on error. */
+/* Connects, registers 80 layers, publishes the peer by name. Ends the process with a sentence on
+ * error. */
 void sample_open(struct sample *s, const char *socket_path, const char *role, uint64_t seed);
 void sample_close(struct sample *s);
 void sample_fill(struct sample *s, uint64_t seed);
-uint64_t sample_digest(const struct sample *s); /* of the request's blocks, layer by layer, in order */
+uint64_t
+sample_digest(const struct sample *s); /* of the request's blocks, layer by layer, in order */
 void sample_table(const struct sample *s, enum sample_kind kind, struct sample_table *ret);
 /* 20,480 descriptors by index into two prepared lists of 80 runs. */
-struct nxl_transfer *sample_transfer(struct sample *s, enum nxl_op_kind op, struct nxl_remote *remote,
-                                     const struct sample_table *theirs, const struct nxl_transfer_options *options);
+struct nxl_transfer *sample_transfer(struct sample *s, enum nxl_op_kind op,
+                                     struct nxl_remote *remote, const struct sample_table *theirs,
+                                     const struct nxl_transfer_options *options);
 /* Waits for an event of this kind (0: any); copies a table's payload if it has that size. */
-int sample_event(struct sample *s, uint32_t kind, uint64_t timeout_ns, struct nxl_event *ret, struct sample_table *ret_table);
-void sample_check(enum nxl_code code, const struct nxl_err *err, const char *what); /* exits unless OK */
+int sample_event(struct sample *s, uint32_t kind, uint64_t timeout_ns, struct nxl_event *ret,
+                 struct sample_table *ret_table);
+void sample_check(enum nxl_code code, const struct nxl_err *err,
+                  const char *what); /* exits unless OK */
 
 #endif

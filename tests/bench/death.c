@@ -94,7 +94,9 @@ static void one_kill(struct bench *b, int index)
         struct nxl_err err = {0};
 
         /* By address, so that it works without Redis too. */
-        if (nxl_fetch_metadata(b->near[i].peer, "victim", NULL, i == 0 ? NULL : b->cluster.agents[0].address, 10000, &remote, &err) != NXL_OK ||
+        if (nxl_fetch_metadata(b->near[i].peer, "victim", NULL,
+                               i == 0 ? NULL : b->cluster.agents[0].address, 10000, &remote,
+                               &err) != NXL_OK ||
             near_move(&b->near[i], NXL_READ, remote, 0, victim.addr, 65536, &err) != NXL_OK)
             stop(err.text);
     }
@@ -125,8 +127,9 @@ static int line(const char *name, double value, double against, double goal)
 {
     int ok = goal == 0 || value <= goal;
 
-    printf("{\"name\":\"%s\",\"value\":%.3f,\"unit\":\"ms\",\"against\":%.3f,\"ratio\":%.2f,\"goal\":", name, value, against,
-           against > 0 ? value / against : 0);
+    printf(
+        "{\"name\":\"%s\",\"value\":%.3f,\"unit\":\"ms\",\"against\":%.3f,\"ratio\":%.2f,\"goal\":",
+        name, value, against, against > 0 ? value / against : 0);
     if (goal > 0)
         printf("%.0f", goal);
     else
@@ -148,9 +151,11 @@ static int series(struct bench *b, const char *suffix)
         char name[64];
 
         snprintf(name, sizeof(name), "death_%s_p50%s", who[i], suffix);
-        ok &= line(name, percentile(b->told[i], b->kills, 50), percentile(b->kernel, b->kills, 50), 0);
+        ok &= line(name, percentile(b->told[i], b->kills, 50), percentile(b->kernel, b->kills, 50),
+                   0);
         snprintf(name, sizeof(name), "death_%s_p99%s", who[i], suffix);
-        ok &= line(name, percentile(b->told[i], b->kills, 99), percentile(b->kernel, b->kills, 99), goals[i]);
+        ok &= line(name, percentile(b->told[i], b->kills, 99), percentile(b->kernel, b->kills, 99),
+                   goals[i]);
     }
     return ok;
 }

@@ -39,7 +39,8 @@ static void echo(struct nxl_client *client, struct nxl_peer *peer)
                 continue;
             memcpy(copy, event.payload, size);
             snprintf(name, sizeof(name), "%s", event.name);
-            check(nxl_fetch_metadata(peer, name, NULL, NULL, 5000, &from, &err), &err, "find the sender");
+            check(nxl_fetch_metadata(peer, name, NULL, NULL, 5000, &from, &err), &err,
+                  "find the sender");
             check(nxl_notify(peer, from, copy, size, &err), &err, "echo");
         }
         if (nxl_client_arm(client) == NXL_OK)

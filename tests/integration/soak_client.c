@@ -1,7 +1,7 @@
 /* soak_client.c - one of several clients that do random things for a while:
  *   soak_client SOCKET NAME SEED SECONDS PEERS
- * Names are soak0 ... soak<PEERS-1>. Each owns a page-filled area that others read and check, and an
- * inbox with a slot for each writer. Ends with status 0 and a line of counts, 1 on a wrong byte,
+ * Names are soak0 ... soak<PEERS-1>. Each owns a page-filled area that others read and check, and
+ * an inbox with a slot for each writer. Ends with status 0 and a line of counts, 1 on a wrong byte,
  * 2 on a transfer that never ends, 3 on an answer that makes no sense. */
 #include <nixlet.h>
 #include <poll.h>
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#define AREA (1u << 20)  /* read by others */
+#define AREA (1u << 20)   /* read by others */
 #define SLOT (128u << 10) /* of the inbox, one per writer */
 #define SCRATCH (1u << 20)
 #define PEERS_MAX 16
@@ -116,7 +116,8 @@ static void events_take(void)
         } else if (event.kind == NXL_EVENT_PEER_DOWN) {
             me.downs++;
             for (unsigned i = 0; i < me.peers; i++) {
-                if (me.far[i].remote != NULL && strcmp(nxl_remote_incarnation(me.far[i].remote), event.incarnation) == 0)
+                if (me.far[i].remote != NULL &&
+                    strcmp(nxl_remote_incarnation(me.far[i].remote), event.incarnation) == 0)
                     me.far[i] = (struct far){0};
             }
         } else if (event.kind == NXL_EVENT_AGENT_GONE) {
@@ -158,7 +159,8 @@ static unsigned char *scratch(void)
     return me.memory + AREA + PEERS_MAX * SLOT;
 }
 
-static void read_check(unsigned from, const struct nxl_run *here, const struct nxl_run *there, uint32_t count)
+static void read_check(unsigned from, const struct nxl_run *here, const struct nxl_run *there,
+                       uint32_t count)
 {
     for (uint32_t i = 0; i < count; i++) {
         const unsigned char *bytes = (const unsigned char *)(uintptr_t)here[i].addr;
@@ -169,14 +171,16 @@ static void read_check(unsigned from, const struct nxl_run *here, const struct n
 
             memcpy(&got, bytes + k, 8);
             if (got != word(from, offset + k)) {
-                fprintf(stderr, "soak%u: wrong byte from soak%u at %llu\n", me.self, from, (unsigned long long)(offset + k));
+                fprintf(stderr, "soak%u: wrong byte from soak%u at %llu\n", me.self, from,
+                        (unsigned long long)(offset + k));
                 _Exit(1);
             }
         }
     }
 }
 
-static uint32_t runs_make(enum nxl_op_kind op, unsigned to, struct nxl_run *here, struct nxl_run *there)
+static uint32_t runs_make(enum nxl_op_kind op, unsigned to, struct nxl_run *here,
+                          struct nxl_run *there)
 {
     uint32_t count = 1 + dice(RUNS), len = 8u << dice(11); /* 8 .. 8192 */
     uint64_t room = op == NXL_READ ? AREA : SLOT, base = op == NXL_READ ? 0 : AREA + me.self * SLOT;
@@ -184,9 +188,11 @@ static uint32_t runs_make(enum nxl_op_kind op, unsigned to, struct nxl_run *here
     if ((uint64_t)count * len > room)
         count = (uint32_t)(room / len);
     for (uint32_t i = 0; i < count; i++) {
-        uint64_t at = op == NXL_READ ? (uint64_t)dice((uint32_t)(room / len)) * len : (uint64_t)i * len;
+        uint64_t at =
+            op == NXL_READ ? (uint64_t)dice((uint32_t)(room / len)) * len : (uint64_t)i * len;
 
-        here[i] = (struct nxl_run){.addr = (uint64_t)(uintptr_t)scratch() + (uint64_t)i * len, .len = len, .count = 1};
+        here[i] = (struct nxl_run){
+            .addr = (uint64_t)(uintptr_t)scratch() + (uint64_t)i * len, .len = len, .count = 1};
         there[i] = (struct nxl_run){.addr = me.far[to].base + base + at, .len = len, .count = 1};
     }
     return count;
@@ -196,11 +202,13 @@ static void transfer_once(unsigned to)
 {
     struct nxl_run here[RUNS], there[RUNS];
     enum nxl_op_kind op = dice(2) ? NXL_READ : NXL_WRITE;
-    struct nxl_transfer_options options = {.size = sizeof(options), .timeout_ns = dice(8) == 0 ? 5000000u : 20000000000u};
+    struct nxl_transfer_options options = {.size = sizeof(options),
+                                           .timeout_ns = dice(8) == 0 ? 5000000u : 20000000000u};
     uint32_t count = runs_make(op, to, here, there);
     struct nxl_transfer *t;
     struct nxl_err err = {0};
-    enum nxl_code code = nxl_transfer_create(me.peer, op, me.far[to].remote, NXL_MEM_DRAM, here, count, there, count, &options, &t, &err);
+    enum nxl_code code = nxl_transfer_create(me.peer, op, me.far[to].remote, NXL_MEM_DRAM, here,
+                                             count, there, count, &options, &t, &err);
 
     if (code != NXL_OK) {
         if (!gone(code))
@@ -214,7 +222,8 @@ static void transfer_once(unsigned to)
             (void)nxl_transfer_cancel(t, &err);
         if (code == NXL_OK)
             code = nxl_transfer_wait(t, 40000000000u, &err);
-        if (nxl_transfer_poll(t) == NXL_IN_PROG || nxl_transfer_wait_quiesced(t, 40000000000u, &err) != NXL_OK)
+        if (nxl_transfer_poll(t) == NXL_IN_PROG ||
+            nxl_transfer_wait_quiesced(t, 40000000000u, &err) != NXL_OK)
             stop(2, "a transfer does not end", &err);
         if (code == NXL_OK && op == NXL_READ)
             read_check(to, here, there, count);
@@ -241,7 +250,8 @@ static void register_once(void)
     enum nxl_code code;
 
     for (uint32_t i = 0; i < count; i++)
-        regions[i] = (struct nxl_region){.addr = scratch() + dice(SCRATCH / 2), .len = 1 + dice(SCRATCH / 2)};
+        regions[i] = (struct nxl_region){.addr = scratch() + dice(SCRATCH / 2),
+                                         .len = 1 + dice(SCRATCH / 2)};
     code = nxl_register(me.peer, regions, count, regs, &err);
     if (code == NXL_OK)
         code = nxl_deregister(me.peer, regs, count, &err);
@@ -303,8 +313,10 @@ int main(int argc, char **argv)
     open_all(argv[2]);
     while (now() < end)
         act(argv[2]);
-    printf("soak%u ok=%lu failed=%lu cancelled=%lu notices=%lu sent=%lu lost=%lu downs=%lu reopened=%lu\n", me.self, me.ok, me.failed,
-           me.cancelled, me.notices, me.sent, me.lost, me.downs, me.reopened);
+    printf("soak%u ok=%lu failed=%lu cancelled=%lu notices=%lu sent=%lu lost=%lu downs=%lu "
+           "reopened=%lu\n",
+           me.self, me.ok, me.failed, me.cancelled, me.notices, me.sent, me.lost, me.downs,
+           me.reopened);
     nxl_client_close(me.client);
     nxl_free(me.memory);
     return 0;

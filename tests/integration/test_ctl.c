@@ -43,7 +43,8 @@ static void file_take(const char *path, char *to, size_t room)
     fclose(file);
 }
 
-/* Runs nixletctl ARGS... (NULL-terminated) at an agent; keeps standard output and the exit status. */
+/* Runs nixletctl ARGS... (NULL-terminated) at an agent; keeps standard output and the exit status.
+ */
 static void run_at(struct rig *r, int agent, const char *const *args)
 {
     const char *argv[32] = {NXL_CTL_BIN};
@@ -83,7 +84,8 @@ static json_t *json_of(struct rig *r)
         char said[2048];
 
         file_take(r->err_path, said, sizeof(said));
-        fail_msg("status %d, no JSON object: %s: '%s'; standard error: '%s'", r->status, wrong.text, r->out, said);
+        fail_msg("status %d, no JSON object: %s: '%s'; standard error: '%s'", r->status, wrong.text,
+                 r->out, said);
     }
     return root;
 }
@@ -246,7 +248,8 @@ static void what_was_put_is_what_comes_back(void **state)
     json_decref(root);
     back = file_bytes(r->back, &size);
     assert_true(((uint64_t *)(void *)back)[511] == 511 * 0x9e3779b97f4a7c15u);
-    assert_true(((uint64_t *)(void *)back)[(4096 + 3 * MIB + 8) / 8] == (4096 + 3 * MIB + 8) / 8 * 0x9e3779b97f4a7c15u);
+    assert_true(((uint64_t *)(void *)back)[(4096 + 3 * MIB + 8) / 8] ==
+                (4096 + 3 * MIB + 8) / 8 * 0x9e3779b97f4a7c15u);
     free(back);
     free(data);
 }
@@ -324,7 +327,8 @@ static void a_signal_ends_a_get_and_leaves_nothing(void **state)
 {
     struct rig *r = *state;
     char socket[220], http[220];
-    const char *argv[] = {NXL_CTL_BIN, "get", "--peer=far", "--json", "--chunk=4096", r->file, socket, http, NULL};
+    const char *argv[] = {NXL_CTL_BIN, "get",  "--peer=far", "--json", "--chunk=4096",
+                          r->file,     socket, http,         NULL};
     int status, out[2];
     char text[4096] = "";
     json_t *root;
@@ -341,7 +345,8 @@ static void a_signal_ends_a_get_and_leaves_nothing(void **state)
         _exit(127);
     }
     close(out[1]);
-    assert_true(cluster_until(client_is_there, r, 10000000000u)); /* the file is made: signals are listened for */
+    assert_true(cluster_until(client_is_there, r,
+                              10000000000u)); /* the file is made: signals are listened for */
     kill(pid, SIGINT);
     assert_int_equal(waitpid(pid, &status, 0), pid);
     assert_true(read(out[0], text, sizeof(text) - 1) > 0);
@@ -404,7 +409,8 @@ static void every_command_gives_one_json_object(void **state)
     json_decref(done(r));
     RUN(r, 0, "size", "--json", "--model=llama-3-70b", "--tp=8");
     root = done(r);
-    assert_int_equal(json_integer_value(json_object_get(root, "rank_bytes_per_request")), 160 * MIB);
+    assert_int_equal(json_integer_value(json_object_get(root, "rank_bytes_per_request")),
+                     160 * MIB);
     json_decref(root);
     RUN(r, 0, "size", "--json");
     root = done(r);
@@ -417,7 +423,8 @@ static const json_t *check_find(const json_t *root, const char *name)
     const json_t *row;
     size_t i;
 
-    json_array_foreach (json_object_get(root, "checks"), i, row) {
+    json_array_foreach(json_object_get(root, "checks"), i, row)
+    {
         if (strcmp(text_at(row, "name"), name) == 0)
             return row;
     }
@@ -427,9 +434,10 @@ static const json_t *check_find(const json_t *root, const char *name)
 
 static void doctor_says_of_everything_whether_why_and_what_to_do(void **state)
 {
-    static const char *const names[] = {"memfd", "pidfd", "peer-pidfd", "process-vm", "io-uring", "memlock",
-                                        "huge-pages", "gpu", "rdma", "interfaces", "port 7741", "port 7742",
-                                        "port 7743", "port 7744", "agent-socket", "agent-http", "ucx-variables", "ucx"};
+    static const char *const names[] = {
+        "memfd",      "pidfd",     "peer-pidfd",   "process-vm", "io-uring",      "memlock",
+        "huge-pages", "gpu",       "rdma",         "interfaces", "port 7741",     "port 7742",
+        "port 7743",  "port 7744", "agent-socket", "agent-http", "ucx-variables", "ucx"};
     struct rig *r = *state;
     const json_t *row;
     json_t *root;
@@ -440,7 +448,8 @@ static void doctor_says_of_everything_whether_why_and_what_to_do(void **state)
     assert_true(json_is_true(json_object_get(root, "ok")));
     for (i = 0; i < sizeof(names) / sizeof(names[0]); i++)
         assert_int_not_equal(text_at(check_find(root, names[i]), "found")[0], '\0');
-    json_array_foreach (json_object_get(root, "checks"), i, row) {
+    json_array_foreach(json_object_get(root, "checks"), i, row)
+    {
         if (strcmp(text_at(row, "level"), "ok") != 0)
             assert_int_not_equal(text_at(row, "todo")[0], '\0');
     }

@@ -102,7 +102,8 @@ static void expect_down(struct rig *r, int i, const char *incarnation)
 static void expect_stale_post(struct rig *r, int i)
 {
     struct nxl_err err = {0};
-    enum nxl_code code = near_move(&r->near[i], NXL_READ, r->remote[i], 0, r->victim.addr, 4096, &err);
+    enum nxl_code code =
+        near_move(&r->near[i], NXL_READ, r->remote[i], 0, r->victim.addr, 4096, &err);
 
     if (code != NXL_STALE)
         fail_msg("witness%d: a post after the death says %s: %s", i, nxl_code_name(code), err.text);
@@ -117,8 +118,10 @@ static void a_killed_client_is_told_once_to_its_own_and_to_another_agents_client
     for (int i = 0; i < 2; i++) {
         struct nxl_err err = {0};
 
-        snprintf(incarnation[i], sizeof(incarnation[i]), "%s", nxl_remote_incarnation(r->remote[i]));
-        if (near_move(&r->near[i], NXL_READ, r->remote[i], 0, r->victim.addr + 4096, 65536, &err) != NXL_OK)
+        snprintf(incarnation[i], sizeof(incarnation[i]), "%s",
+                 nxl_remote_incarnation(r->remote[i]));
+        if (near_move(&r->near[i], NXL_READ, r->remote[i], 0, r->victim.addr + 4096, 65536, &err) !=
+            NXL_OK)
             fail_msg("before the kill: %s", err.text);
         assert_true(*(uint64_t *)(void *)r->near[i].memory == near_word(4096));
     }
@@ -131,7 +134,8 @@ static void a_killed_client_is_told_once_to_its_own_and_to_another_agents_client
     }
 }
 
-static void transfers_that_run_when_the_client_dies_end_as_disconnected_and_become_quiet(void **state)
+static void
+transfers_that_run_when_the_client_dies_end_as_disconnected_and_become_quiet(void **state)
 {
     struct rig *r = *state;
     struct nxl_transfer *running[2][2];
@@ -139,13 +143,16 @@ static void transfers_that_run_when_the_client_dies_end_as_disconnected_and_beco
 
     for (int i = 0; i < 2; i++) {
         for (int k = 0; k < 2; k++) {
-            uint64_t there = r->victim.addr + (uint64_t)(2 * i + k) * 2 * MIB; /* nobody shares a byte */
+            uint64_t there =
+                r->victim.addr + (uint64_t)(2 * i + k) * 2 * MIB; /* nobody shares a byte */
 
-            running[i][k] = near_create(&r->near[i], k == 0 ? NXL_READ : NXL_WRITE, r->remote[i], (uint64_t)k * 4 * MIB, there, 2 * MIB);
+            running[i][k] = near_create(&r->near[i], k == 0 ? NXL_READ : NXL_WRITE, r->remote[i],
+                                        (uint64_t)k * 4 * MIB, there, 2 * MIB);
             assert_int_equal(nxl_transfer_post(running[i][k], &err), NXL_OK);
         }
     }
-    for (int i = 0; i < 2; i++) { /* a call comes after the posts before it: the agent has them now */
+    for (int i = 0; i < 2;
+         i++) { /* a call comes after the posts before it: the agent has them now */
         (void)near_state(&r->near[i], r->remote[i]);
         for (int k = 0; k < 2; k++)
             assert_int_equal(nxl_transfer_poll(running[i][k]), NXL_IN_PROG);
@@ -156,7 +163,8 @@ static void transfers_that_run_when_the_client_dies_end_as_disconnected_and_beco
             enum nxl_code code = nxl_transfer_wait(running[i][k], TOLD_NS, &err);
 
             if (code != NXL_REMOTE_DISCONNECT)
-                fail_msg("transfer %d of witness%d ended as %s: %s", k, i, nxl_code_name(code), err.text);
+                fail_msg("transfer %d of witness%d ended as %s: %s", k, i, nxl_code_name(code),
+                         err.text);
             assert_int_equal(nxl_transfer_wait_quiesced(running[i][k], TOLD_NS, &err), NXL_OK);
             assert_true(nxl_transfer_quiesced(running[i][k]));
             assert_int_equal(nxl_transfer_poll(running[i][k]), NXL_REMOTE_DISCONNECT); /* one end */
@@ -191,14 +199,16 @@ static void a_forked_child_that_holds_the_socket_does_not_keep_the_session_alive
     assert_true(cluster_until(victim_gone, r, TOLD_NS));
 }
 
-static void a_death_is_told_through_the_store_while_the_line_between_the_agents_is_down(void **state)
+static void
+a_death_is_told_through_the_store_while_the_line_between_the_agents_is_down(void **state)
 {
     struct rig *r = *state;
     struct nxl_event event;
 
     proxy_refuse(&r->proxies[0]);
     proxy_refuse(&r->proxies[1]);
-    assert_true(cluster_event(r->near[1].client, r->near[1].peer, NXL_EVENT_PEER_SUSPECT, TOLD_NS, &event));
+    assert_true(
+        cluster_event(r->near[1].client, r->near[1].peer, NXL_EVENT_PEER_SUSPECT, TOLD_NS, &event));
     assert_int_equal(near_count(&r->near[1], NXL_EVENT_PEER_DOWN, ONCE_NS), 0);
     cluster_peer_kill(&r->victim, SIGKILL);
     for (int i = 0; i < 2; i++) {
@@ -207,7 +217,8 @@ static void a_death_is_told_through_the_store_while_the_line_between_the_agents_
     }
 }
 
-static void a_second_life_under_the_same_name_works_while_handles_of_the_first_say_stale(void **state)
+static void
+a_second_life_under_the_same_name_works_while_handles_of_the_first_say_stale(void **state)
 {
     struct rig *r = *state; /* C-021, C-026 */
     struct nxl_remote *old[2] = {r->remote[0], r->remote[1]};
@@ -221,7 +232,8 @@ static void a_second_life_under_the_same_name_works_while_handles_of_the_first_s
     for (int life = 0; life < 5; life++) {
         snprintf(first, sizeof(first), "%s", nxl_remote_incarnation(r->remote[0]));
         cluster_peer_kill(&r->victim, SIGKILL);
-        cluster_peer_start(&r->cluster, 0, "victim", 8 * MIB, "fill", &r->victim); /* the name is free at once */
+        cluster_peer_start(&r->cluster, 0, "victim", 8 * MIB, "fill",
+                           &r->victim); /* the name is free at once */
         for (int i = 0; i < 2; i++) {
             struct nxl_err err = {0};
 
@@ -229,12 +241,16 @@ static void a_second_life_under_the_same_name_works_while_handles_of_the_first_s
             r->remote[i] = near_fetch(&r->near[i], "victim");
             assert_string_not_equal(nxl_remote_incarnation(r->remote[i]), first);
             memset(r->near[i].memory, 0, 65536);
-            if (near_move(&r->near[i], NXL_READ, r->remote[i], 0, r->victim.addr + 8192, 65536, &err) != NXL_OK)
+            if (near_move(&r->near[i], NXL_READ, r->remote[i], 0, r->victim.addr + 8192, 65536,
+                          &err) != NXL_OK)
                 fail_msg("life %d, witness%d: %s", life + 2, i, err.text);
             assert_true(*(uint64_t *)(void *)r->near[i].memory == near_word(8192));
             assert_int_equal(near_run(kept[i]), NXL_STALE);
-            assert_int_equal(nxl_remote_check(r->near[i].peer, old[i], NXL_MEM_DRAM,
-                                              &(struct nxl_run){.addr = r->victim.addr, .len = 8, .count = 1}, 1, &err), NXL_STALE);
+            assert_int_equal(
+                nxl_remote_check(r->near[i].peer, old[i], NXL_MEM_DRAM,
+                                 &(struct nxl_run){.addr = r->victim.addr, .len = 8, .count = 1}, 1,
+                                 &err),
+                NXL_STALE);
         }
     }
     near_release(kept[0]);
@@ -251,7 +267,8 @@ static void nothing_of_the_dead_is_left_behind(void **state)
         for (int i = 0; i < 2; i++) {
             struct nxl_err err = {0};
 
-            if (near_move(&r->near[i], NXL_READ, r->remote[i], 0, r->victim.addr, MIB, &err) != NXL_OK)
+            if (near_move(&r->near[i], NXL_READ, r->remote[i], 0, r->victim.addr, MIB, &err) !=
+                NXL_OK)
                 fail_msg("round %d, witness%d: %s", round, i, err.text);
             if (round == 1)
                 fds[i] = cluster_fd_count(r->cluster.agents[i].pid);
@@ -266,18 +283,29 @@ static void nothing_of_the_dead_is_left_behind(void **state)
     }
     for (int i = 0; i < 2; i++)
         assert_true(cluster_fd_count(r->cluster.agents[i].pid) <= fds[i] + 2);
-    assert_int_equal(cluster_metric(&r->cluster, 0, "nixlet_regions"), 2); /* the victim's and witness0's */
+    assert_int_equal(cluster_metric(&r->cluster, 0, "nixlet_regions"),
+                     2); /* the victim's and witness0's */
     assert_int_equal(cluster_metric(&r->cluster, 1, "nixlet_peers_remote"), 1);
 }
 
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_killed_client_is_told_once_to_its_own_and_to_another_agents_clients, open_plain, rig_down),
-        cmocka_unit_test_setup_teardown(transfers_that_run_when_the_client_dies_end_as_disconnected_and_become_quiet, open_slow, rig_down),
-        cmocka_unit_test_setup_teardown(a_forked_child_that_holds_the_socket_does_not_keep_the_session_alive, open_forked, rig_down),
-        cmocka_unit_test_setup_teardown(a_death_is_told_through_the_store_while_the_line_between_the_agents_is_down, open_proxied, rig_down),
-        cmocka_unit_test_setup_teardown(a_second_life_under_the_same_name_works_while_handles_of_the_first_say_stale, open_plain, rig_down),
+        cmocka_unit_test_setup_teardown(
+            a_killed_client_is_told_once_to_its_own_and_to_another_agents_clients, open_plain,
+            rig_down),
+        cmocka_unit_test_setup_teardown(
+            transfers_that_run_when_the_client_dies_end_as_disconnected_and_become_quiet, open_slow,
+            rig_down),
+        cmocka_unit_test_setup_teardown(
+            a_forked_child_that_holds_the_socket_does_not_keep_the_session_alive, open_forked,
+            rig_down),
+        cmocka_unit_test_setup_teardown(
+            a_death_is_told_through_the_store_while_the_line_between_the_agents_is_down,
+            open_proxied, rig_down),
+        cmocka_unit_test_setup_teardown(
+            a_second_life_under_the_same_name_works_while_handles_of_the_first_say_stale,
+            open_plain, rig_down),
         cmocka_unit_test_setup_teardown(nothing_of_the_dead_is_left_behind, open_plain, rig_down),
     };
 

@@ -1,6 +1,7 @@
 /* test_digest.c - C-110: a transfer that asks for it is checked by digest on both sides before it
- * ends. A backend that skips, flips or delays bytes and reports success is found out. Bare, every row
- * moves right; the other rigs lie. Two observers: a client of the owner's agent and of another one. */
+ * ends. A backend that skips, flips or delays bytes and reports success is found out. Bare, every
+ * row moves right; the other rigs lie. Two observers: a client of the owner's agent and of another
+ * one. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -91,18 +92,29 @@ static int rig_down(void **state)
 /* ROWS rows of 1 KiB, every third KiB of both sides. */
 static struct nxl_transfer *scattered(struct rig *r, int i, enum nxl_op_kind op, uint32_t verify)
 {
-    struct nxl_transfer_options options = {.size = sizeof(options), .no_merge = 1, .verify = verify};
-    struct nxl_run here = {.addr = (uint64_t)(uintptr_t)r->near[i].memory, .len = 1024, .stride = 3072, .count = ROWS};
-    struct nxl_run there = {.addr = (uint64_t)(uintptr_t)r->owner.memory + 1024, .len = 1024, .stride = 3072, .count = ROWS};
+    struct nxl_transfer_options options = {
+        .size = sizeof(options), .no_merge = 1, .verify = verify};
+    struct nxl_run here = {
+        .addr = (uint64_t)(uintptr_t)r->near[i].memory, .len = 1024, .stride = 3072, .count = ROWS};
+    struct nxl_run there = {.addr = (uint64_t)(uintptr_t)r->owner.memory + 1024,
+                            .len = 1024,
+                            .stride = 3072,
+                            .count = ROWS};
     struct nxl_transfer *transfer;
-    struct nxl_run *locals = calloc(ROWS, sizeof(*locals)), *remotes = calloc(ROWS, sizeof(*remotes));
+    struct nxl_run *locals = calloc(ROWS, sizeof(*locals)),
+                   *remotes = calloc(ROWS, sizeof(*remotes));
     struct nxl_err err = {0};
 
     for (uint32_t k = 0; k < ROWS; k++) { /* one by one and backwards on one side: nothing merges */
-        locals[k] = (struct nxl_run){.addr = here.addr + (uint64_t)k * 3072, .len = 1024, .stride = 1024, .count = 1};
-        remotes[k] = (struct nxl_run){.addr = there.addr + (uint64_t)(ROWS - 1 - k) * 3072, .len = 1024, .stride = 1024, .count = 1};
+        locals[k] = (struct nxl_run){
+            .addr = here.addr + (uint64_t)k * 3072, .len = 1024, .stride = 1024, .count = 1};
+        remotes[k] = (struct nxl_run){.addr = there.addr + (uint64_t)(ROWS - 1 - k) * 3072,
+                                      .len = 1024,
+                                      .stride = 1024,
+                                      .count = 1};
     }
-    if (nxl_transfer_create(r->near[i].peer, op, r->remote[i], NXL_MEM_DRAM, locals, ROWS, remotes, ROWS, &options, &transfer, &err) != NXL_OK)
+    if (nxl_transfer_create(r->near[i].peer, op, r->remote[i], NXL_MEM_DRAM, locals, ROWS, remotes,
+                            ROWS, &options, &transfer, &err) != NXL_OK)
         fail_msg("create: %s", err.text);
     free(locals);
     free(remotes);
@@ -144,7 +156,8 @@ static void expect_found_out(struct rig *r)
 
             memset(r->near[i].memory, 'a' + 2 * i + op, SIZE);
             if (near_run(transfer) != NXL_DIGEST)
-                fail_msg("near%d, %s: %s", i, op == 0 ? "read" : "write", nxl_code_name(nxl_transfer_poll(transfer)));
+                fail_msg("near%d, %s: %s", i, op == 0 ? "read" : "write",
+                         nxl_code_name(nxl_transfer_poll(transfer)));
             assert_int_equal(nxl_transfer_explain(transfer, &err), NXL_OK);
             assert_non_null(strstr(err.text, "owner"));
             assert_non_null(strstr(err.text, "differ within pieces"));
@@ -185,20 +198,27 @@ static void the_target_dies_while_its_bytes_are_compared(void **state)
     struct nxl_remote *remote;
     struct nxl_transfer_options options = {.size = sizeof(options), .verify = 1};
     struct nxl_transfer *transfer;
-    struct nxl_run here = {.addr = (uint64_t)(uintptr_t)r->near[1].memory, .len = SIZE, .stride = SIZE, .count = 1}, there;
+    struct nxl_run here = {.addr = (uint64_t)(uintptr_t)r->near[1].memory,
+                           .len = SIZE,
+                           .stride = SIZE,
+                           .count = 1},
+                   there;
     struct nxl_err err = {0};
 
     cluster_peer_start(&r->cluster, 0, "victim", SIZE, "fill", &victim);
     remote = near_fetch(&r->near[1], "victim");
     there = (struct nxl_run){.addr = victim.addr, .len = SIZE, .stride = SIZE, .count = 1};
-    assert_int_equal(nxl_transfer_create(r->near[1].peer, NXL_READ, remote, NXL_MEM_DRAM, &here, 1, &there, 1, &options, &transfer, &err), NXL_OK);
+    assert_int_equal(nxl_transfer_create(r->near[1].peer, NXL_READ, remote, NXL_MEM_DRAM, &here, 1,
+                                         &there, 1, &options, &transfer, &err),
+                     NXL_OK);
     assert_int_equal(near_run(transfer), NXL_OK); /* wired up */
     proxy_refuse(&r->proxies[0]);
     proxy_refuse(&r->proxies[1]); /* data passes, the question for the digest waits */
     assert_int_equal(nxl_transfer_post(transfer, &err), NXL_OK);
     assert_int_equal(nxl_transfer_wait(transfer, 500000000u, &err), NXL_TIMEOUT);
     cluster_peer_kill(&victim, SIGKILL);
-    assert_int_equal(nxl_transfer_wait(transfer, WAIT_NS, &err), NXL_REMOTE_DISCONNECT); /* told through the store */
+    assert_int_equal(nxl_transfer_wait(transfer, WAIT_NS, &err),
+                     NXL_REMOTE_DISCONNECT); /* told through the store */
     assert_int_equal(nxl_transfer_wait_quiesced(transfer, WAIT_NS, &err), NXL_OK);
     near_release(transfer);
 }
@@ -224,13 +244,17 @@ static void a_line_that_is_cut_delays_the_answer_and_loses_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(bytes_that_arrive_right_are_checked_and_counted, open_bare, rig_down),
+        cmocka_unit_test_setup_teardown(bytes_that_arrive_right_are_checked_and_counted, open_bare,
+                                        rig_down),
         cmocka_unit_test_setup_teardown(a_flipped_byte_is_found_out, open_flip, rig_down),
         cmocka_unit_test_setup_teardown(a_row_that_was_left_out_is_found_out, open_skip, rig_down),
         cmocka_unit_test_setup_teardown(a_row_that_comes_late_is_found_out, open_late, rig_down),
-        cmocka_unit_test_setup_teardown(without_the_check_wrong_bytes_pass_as_success, open_flip, rig_down),
-        cmocka_unit_test_setup_teardown(the_target_dies_while_its_bytes_are_compared, open_proxied, rig_down),
-        cmocka_unit_test_setup_teardown(a_line_that_is_cut_delays_the_answer_and_loses_nothing, open_proxied, rig_down),
+        cmocka_unit_test_setup_teardown(without_the_check_wrong_bytes_pass_as_success, open_flip,
+                                        rig_down),
+        cmocka_unit_test_setup_teardown(the_target_dies_while_its_bytes_are_compared, open_proxied,
+                                        rig_down),
+        cmocka_unit_test_setup_teardown(a_line_that_is_cut_delays_the_answer_and_loses_nothing,
+                                        open_proxied, rig_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

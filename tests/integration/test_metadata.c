@@ -1,5 +1,6 @@
 /* test_metadata.c - how peers learn of each other: blobs, full and partial, by address, by name, by
- * label; what is damaged, old or foreign changes nothing; what is added or removed later is seen. */
+ * label; what is damaged, old or foreign changes nothing; what is added or removed later is seen.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -23,7 +24,8 @@ struct rig {
     int b_agent;
 };
 
-static struct rig *rig_make(void **state, int b_agent, int no_store, const char *backends, const char *flag)
+static struct rig *rig_make(void **state, int b_agent, int no_store, const char *backends,
+                            const char *flag)
 {
     struct rig *r = *state = calloc(1, sizeof(struct rig));
 
@@ -101,7 +103,8 @@ static void expect_not_found(struct rig *r, struct nxl_remote *remote, const voi
         fail_msg("'%s' does not name %s", err.text, address);
 }
 
-static void *blob_of(struct near *near, uint32_t flags, struct nxl_memreg *const *regs, uint32_t count, size_t *ret_size)
+static void *blob_of(struct near *near, uint32_t flags, struct nxl_memreg *const *regs,
+                     uint32_t count, size_t *ret_size)
 {
     struct nxl_err err = {0};
     void *blob = NULL;
@@ -122,7 +125,8 @@ static struct nxl_remote *load(struct near *near, const void *blob, size_t size)
 }
 
 /* More regions of b. */
-static void regions_add(struct near *near, unsigned char *memory, uint64_t len, uint32_t count, struct nxl_memreg **ret)
+static void regions_add(struct near *near, unsigned char *memory, uint64_t len, uint32_t count,
+                        struct nxl_memreg **ret)
 {
     struct nxl_region *regions = calloc(count, sizeof(*regions));
     struct nxl_err err = {0};
@@ -144,7 +148,8 @@ static unsigned char *memory_new(uint64_t size, int fill)
     return memory;
 }
 
-/* ---- blobs ------------------------------------------------------------------------------------ */
+/* ---- blobs ------------------------------------------------------------------------------------
+ */
 
 static void a_blob_alone_is_enough_without_a_store(void **state)
 {
@@ -238,7 +243,8 @@ static void a_blob_of_another_cluster_is_refused(void **state)
     assert_int_equal(code, NXL_MISMATCH);
     assert_non_null(strstr(err.text, "other"));
     assert_non_null(strstr(err.text, "test"));
-    code = nxl_fetch_metadata(r->a.peer, "b", NULL, r->cluster.agents[2].address, 1500, &none, &err);
+    code =
+        nxl_fetch_metadata(r->a.peer, "b", NULL, r->cluster.agents[2].address, 1500, &none, &err);
     if (code == NXL_OK)
         fail_msg("another cluster's agent was taken as one of ours");
     expect_read(r, good, r->b.memory);
@@ -267,7 +273,8 @@ static void a_blob_stays_small_with_ten_thousand_regions(void **state)
     nxl_free(memory);
 }
 
-/* ---- partial ---------------------------------------------------------------------------------- */
+/* ---- partial ----------------------------------------------------------------------------------
+ */
 
 static void regions_that_were_not_sent_are_not_found_until_the_next_partial_load(void **state)
 {
@@ -314,28 +321,37 @@ static void labels_in_the_store_name_parts_of_a_peer(void **state)
     struct nxl_err err = {0};
 
     regions_add(&r->b, memory, MIB, 2, regs);
-    assert_int_equal(nxl_send_metadata(r->b.peer, "even", NULL, &regs[0], 1, NXL_MD_ADDRESS | NXL_MD_REGIONS, &err), NXL_OK);
-    assert_int_equal(nxl_send_metadata(r->b.peer, "odd", NULL, &regs[1], 1, NXL_MD_ADDRESS | NXL_MD_REGIONS, &err), NXL_OK);
-    assert_int_equal(nxl_fetch_metadata(r->a.peer, "b", "even", NULL, 10000, &remote, &err), NXL_OK);
+    assert_int_equal(nxl_send_metadata(r->b.peer, "even", NULL, &regs[0], 1,
+                                       NXL_MD_ADDRESS | NXL_MD_REGIONS, &err),
+                     NXL_OK);
+    assert_int_equal(nxl_send_metadata(r->b.peer, "odd", NULL, &regs[1], 1,
+                                       NXL_MD_ADDRESS | NXL_MD_REGIONS, &err),
+                     NXL_OK);
+    assert_int_equal(nxl_fetch_metadata(r->a.peer, "b", "even", NULL, 10000, &remote, &err),
+                     NXL_OK);
     expect_read(r, remote, memory);
     expect_not_found(r, remote, memory + MIB);
     assert_int_equal(nxl_fetch_metadata(r->a.peer, "b", "odd", NULL, 10000, &same, &err), NXL_OK);
     assert_ptr_equal(same, remote);
     expect_read(r, remote, memory + MIB);
-    assert_int_equal(nxl_fetch_metadata(r->a.peer, "b", "never", NULL, 300, &none, &err), NXL_NOT_FOUND);
-    assert_int_equal(nxl_fetch_metadata(r->a.peer, "b", NULL, NULL, 300, &none, &err), NXL_NOT_FOUND); /* no full record there */
+    assert_int_equal(nxl_fetch_metadata(r->a.peer, "b", "never", NULL, 300, &none, &err),
+                     NXL_NOT_FOUND);
+    assert_int_equal(nxl_fetch_metadata(r->a.peer, "b", NULL, NULL, 300, &none, &err),
+                     NXL_NOT_FOUND); /* no full record there */
     near_close(&r->b);
     nxl_free(memory);
 }
 
-/* ---- on a running connection ------------------------------------------------------------------ */
+/* ---- on a running connection ------------------------------------------------------------------
+ */
 
 static void regions_come_and_go_on_a_running_connection(void **state)
 {
     struct rig *r = *state; /* C-016; every transfer takes 1.5 s here */
     unsigned char *memory = memory_new(MIB, 'n');
     struct nxl_remote *remote = near_load(&r->a, &r->b);
-    struct nxl_transfer *running = near_create(&r->a, NXL_READ, remote, MIB, at(r->b.memory), MIB), *on_new;
+    struct nxl_transfer *running = near_create(&r->a, NXL_READ, remote, MIB, at(r->b.memory), MIB),
+                        *on_new;
     struct nxl_memreg *reg;
     struct nxl_err err = {0};
 
@@ -344,7 +360,8 @@ static void regions_come_and_go_on_a_running_connection(void **state)
     expect_read(r, remote, memory); /* the same handle, no new metadata */
     on_new = near_create(&r->a, NXL_READ, remote, 2 * MIB, at(memory), MIB);
     assert_int_equal(nxl_transfer_post(on_new, &err), NXL_OK);
-    (void)near_state(&r->a, remote); /* a call comes after the posts before it: the agent has it now */
+    (void)near_state(&r->a,
+                     remote); /* a call comes after the posts before it: the agent has it now */
     assert_int_equal(nxl_transfer_poll(on_new), NXL_IN_PROG);
     if (nxl_deregister(r->b.peer, &reg, 1, &err) != NXL_OK)
         fail_msg("deregister under a far reader: %s", err.text);
@@ -381,7 +398,8 @@ static void invalidate_ends_running_transfers_and_a_new_load_works(void **state)
     expect_read(r, remote, r->b.memory + 2 * MIB);
 }
 
-/* ---- by name and by address ------------------------------------------------------------------- */
+/* ---- by name and by address -------------------------------------------------------------------
+ */
 
 static void a_peer_is_fetched_by_the_address_of_its_agent(void **state)
 {
@@ -390,16 +408,22 @@ static void a_peer_is_fetched_by_the_address_of_its_agent(void **state)
     struct nxl_err err = {0};
     uint64_t start;
 
-    assert_int_equal(nxl_fetch_metadata(r->a.peer, "nobody", NULL, r->cluster.agents[1].address, 300, &none, &err), NXL_NOT_FOUND);
-    if (nxl_fetch_metadata(r->a.peer, "b", NULL, r->cluster.agents[1].address, 10000, &remote, &err) != NXL_OK)
+    assert_int_equal(nxl_fetch_metadata(r->a.peer, "nobody", NULL, r->cluster.agents[1].address,
+                                        300, &none, &err),
+                     NXL_NOT_FOUND);
+    if (nxl_fetch_metadata(r->a.peer, "b", NULL, r->cluster.agents[1].address, 10000, &remote,
+                           &err) != NXL_OK)
         fail_msg("%s", err.text);
     expect_read(r, remote, r->b.memory);
     start = cluster_now();
     near_fix_address(&r->cluster, 3); /* nobody listens there */
-    assert_int_equal(nxl_fetch_metadata(r->a.peer, "b", NULL, r->cluster.agents[3].address, 500, &none, &err), NXL_UNREACHABLE);
+    assert_int_equal(
+        nxl_fetch_metadata(r->a.peer, "b", NULL, r->cluster.agents[3].address, 500, &none, &err),
+        NXL_UNREACHABLE);
     assert_non_null(strstr(err.text, r->cluster.agents[3].address));
     assert_true(cluster_now() - start < 5000000000u);
-    assert_int_equal(nxl_fetch_metadata(r->a.peer, "b", NULL, "no address", 500, &none, &err), NXL_INVALID_PARAM);
+    assert_int_equal(nxl_fetch_metadata(r->a.peer, "b", NULL, "no address", 500, &none, &err),
+                     NXL_INVALID_PARAM);
 }
 
 static void what_was_sent_to_an_agent_is_found_there_by_name_until_it_is_withdrawn(void **state)
@@ -453,7 +477,8 @@ static void a_withdrawn_record_is_not_found_any_more_and_those_who_know_the_peer
     assert_int_equal(code, NXL_NOT_FOUND);
     assert_int_equal(near_count(&r->a, NXL_EVENT_PEER_DOWN, 300000000u), 0);
     expect_read(r, remote, r->b.memory);
-    assert_int_equal(nxl_send_metadata(r->b.peer, NULL, NULL, NULL, 0, 0, &err), NXL_OK); /* and back */
+    assert_int_equal(nxl_send_metadata(r->b.peer, NULL, NULL, NULL, 0, 0, &err),
+                     NXL_OK); /* and back */
     assert_int_equal(nxl_fetch_metadata(late.peer, "b", NULL, NULL, 10000, &remote, &err), NXL_OK);
     near_close(&late);
 }
@@ -478,7 +503,8 @@ static int all_wait(void *arg)
 {
     struct rig *r = arg;
 
-    return cluster_metric(&r->cluster, 0, "nixlet_store_lookups") == 2 && cluster_metric(&r->cluster, 1, "nixlet_store_lookups") == 1;
+    return cluster_metric(&r->cluster, 0, "nixlet_store_lookups") == 2 &&
+           cluster_metric(&r->cluster, 1, "nixlet_store_lookups") == 1;
 }
 
 static void waiters_for_a_late_publisher_all_wake_and_block_nobody(void **state)
@@ -499,8 +525,10 @@ static void waiters_for_a_late_publisher_all_wake_and_block_nobody(void **state)
     start = cluster_now(); /* others, and the waiters' own clients, get their answers meanwhile */
     b = near_fetch(&w[0].near, "b");
     assert_non_null(b);
-    assert_int_equal(nxl_fetch_metadata(r->a.peer, "nobody", NULL, NULL, 200, &none, &err), NXL_NOT_FOUND);
-    assert_true(cluster_now() - start >= 200000000u && cluster_now() - start < 10000000000u); /* its own deadline */
+    assert_int_equal(nxl_fetch_metadata(r->a.peer, "nobody", NULL, NULL, 200, &none, &err),
+                     NXL_NOT_FOUND);
+    assert_true(cluster_now() - start >= 200000000u &&
+                cluster_now() - start < 10000000000u); /* its own deadline */
     near_open(&r->cluster, 1, "late", MIB, &late);
     assert_int_equal(nxl_send_metadata(late.peer, NULL, NULL, NULL, 0, 0, &err), NXL_OK);
     for (int i = 0; i < 3; i++) {
@@ -535,10 +563,13 @@ int main(void)
         TEST(regions_come_and_go_on_a_running_connection, open_slow),
         TEST(invalidate_ends_running_transfers_and_a_new_load_works, open_slow),
         TEST(a_peer_is_fetched_by_the_address_of_its_agent, open_storeless),
-        TEST(what_was_sent_to_an_agent_is_found_there_by_name_until_it_is_withdrawn, open_storeless),
-        TEST(a_withdrawn_record_is_not_found_any_more_and_those_who_know_the_peer_go_on, open_store),
+        TEST(what_was_sent_to_an_agent_is_found_there_by_name_until_it_is_withdrawn,
+             open_storeless),
+        TEST(a_withdrawn_record_is_not_found_any_more_and_those_who_know_the_peer_go_on,
+             open_store),
         TEST(waiters_for_a_late_publisher_all_wake_and_block_nobody, open_store),
     };
 
-    return cmocka_run_group_tests_name("at one agent", one, NULL, NULL) + cmocka_run_group_tests_name("at two agents over TLS", two, NULL, NULL);
+    return cmocka_run_group_tests_name("at one agent", one, NULL, NULL) +
+           cmocka_run_group_tests_name("at two agents over TLS", two, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* test_notices.c - notices of any size and content, alone and after data, in order and exactly once,
- * also over a line that breaks; to the dead, to the deaf, to oneself. */
+/* test_notices.c - notices of any size and content, alone and after data, in order and exactly
+ * once, also over a line that breaks; to the dead, to the deaf, to oneself. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -129,13 +129,15 @@ static void a_notice_to_oneself_arrives_once(void **state)
     notify(&r->a, self, NULL, 0);
     expect_notice(&r->a, "a", NULL, 0);
     assert_int_equal(near_count(&r->a, NXL_EVENT_NOTICE, 200000000u), 0);
-    assert_int_equal(nxl_remote_find(r->a.peer, "nobody", &self, &err), NXL_NOT_FOUND); /* not a backend error */
+    assert_int_equal(nxl_remote_find(r->a.peer, "nobody", &self, &err),
+                     NXL_NOT_FOUND); /* not a backend error */
 }
 
 static void the_notice_of_a_transfer_is_seen_after_its_data(void **state)
 {
     struct rig *r = *state;
-    struct nxl_transfer *t = near_create(&r->a, NXL_WRITE, r->to, 0, (uint64_t)(uintptr_t)r->b.memory, MIB);
+    struct nxl_transfer *t =
+        near_create(&r->a, NXL_WRITE, r->to, 0, (uint64_t)(uintptr_t)r->b.memory, MIB);
     struct nxl_transfer_report report = {.size = sizeof(report)};
     struct nxl_err err = {0};
 
@@ -228,7 +230,8 @@ static void ten_thousand_notices_survive_a_line_that_is_cut_again_and_again(void
     struct rig *r = *state;
 
     stream_run(r, 10000, 500, 700);
-    assert_true(r->proxies[0].connections + r->proxies[1].connections >= 5); /* it was cut, and came again */
+    assert_true(r->proxies[0].connections + r->proxies[1].connections >=
+                5); /* it was cut, and came again */
     assert_true(cluster_metric(&r->cluster, 0, "nixlet_link_notice_resends_total") > 0);
 }
 
@@ -280,7 +283,8 @@ static void notices_that_wait_for_an_agent_are_lost_when_its_next_life_answers(v
 
     cluster_agent_kill(&r->cluster, 1, SIGKILL);
     notify(&r->a, r->to, "waits", 5);
-    assert_int_equal(near_count(&r->a, NXL_EVENT_NOTICE_LOST, 500000000u), 0); /* silence is not death */
+    assert_int_equal(near_count(&r->a, NXL_EVENT_NOTICE_LOST, 500000000u),
+                     0); /* silence is not death */
     cluster_agent_start(&r->cluster, 1);
     assert_true(cluster_event(r->a.client, r->a.peer, NXL_EVENT_NOTICE_LOST, FACT_NS, &event));
     assert_string_equal(event.name, "b");
@@ -302,11 +306,14 @@ static void a_client_that_does_not_read_its_notices_disturbs_nobody(void **state
     for (int i = 0; i < COUNT; i++) { /* 50 MiB: more than every queue on the way holds */
         struct nxl_event event;
 
-        for (uint64_t end = cluster_now() + FACT_NS; nxl_notify(r->a.peer, to_deaf, data, SIZE, &err) != NXL_OK;)
+        for (uint64_t end = cluster_now() + FACT_NS;
+             nxl_notify(r->a.peer, to_deaf, data, SIZE, &err) != NXL_OK;)
             assert_true(cluster_now() < end);
         notify(&r->a, r->to, &i, sizeof(i));
         while (!cluster_event(r->b.client, r->b.peer, NXL_EVENT_NOTICE, FACT_NS, &event))
-            fail_msg("notice %d to the one that reads is stuck behind those to the one that does not", i);
+            fail_msg(
+                "notice %d to the one that reads is stuck behind those to the one that does not",
+                i);
         assert_memory_equal(event.payload, &i, sizeof(i));
     }
     if (near_move(&r->a, NXL_READ, r->to, 0, (uint64_t)(uintptr_t)r->b.memory, MIB, &err) != NXL_OK)
@@ -322,10 +329,13 @@ static void a_client_that_does_not_read_its_notices_disturbs_nobody(void **state
 }
 
 #define TEST(name, open) cmocka_unit_test_setup_teardown(name, open, rig_down)
-#define TESTS(open)                                                                                                                \
-    TEST(notices_of_any_size_and_content_arrive_as_they_were_sent, open), TEST(a_notice_to_oneself_arrives_once, open),            \
-        TEST(the_notice_of_a_transfer_is_seen_after_its_data, open), TEST(ten_thousand_notices_arrive_in_order_exactly_once, open), \
-        TEST(a_notice_sent_right_before_the_close_arrives, open), TEST(a_notice_to_a_dead_peer_is_reported_lost, open),             \
+#define TESTS(open)                                                                                \
+    TEST(notices_of_any_size_and_content_arrive_as_they_were_sent, open),                          \
+        TEST(a_notice_to_oneself_arrives_once, open),                                              \
+        TEST(the_notice_of_a_transfer_is_seen_after_its_data, open),                               \
+        TEST(ten_thousand_notices_arrive_in_order_exactly_once, open),                             \
+        TEST(a_notice_sent_right_before_the_close_arrives, open),                                  \
+        TEST(a_notice_to_a_dead_peer_is_reported_lost, open),                                      \
         TEST(a_client_that_does_not_read_its_notices_disturbs_nobody, open)
 
 int main(void)
@@ -337,5 +347,6 @@ int main(void)
         TEST(ten_thousand_notices_survive_a_line_that_is_cut_again_and_again, open_proxied),
     };
 
-    return cmocka_run_group_tests_name("at one agent", one, NULL, NULL) + cmocka_run_group_tests_name("at two agents over TLS", two, NULL, NULL);
+    return cmocka_run_group_tests_name("at one agent", one, NULL, NULL) +
+           cmocka_run_group_tests_name("at two agents over TLS", two, NULL, NULL);
 }

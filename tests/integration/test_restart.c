@@ -18,7 +18,7 @@
 
 struct rig {
     struct cluster cluster;
-    struct near near[2]; /* at agent 0 and agent 1; agent 1 is the one that restarts */
+    struct near near[2];          /* at agent 0 and agent 1; agent 1 is the one that restarts */
     struct nxl_remote *remote[2]; /* near[i] knows near[1 - i] */
 };
 
@@ -33,10 +33,12 @@ static void rig_make(struct rig *r, int no_store, const char *backends)
         near_open(&r->cluster, i, i == 0 ? "stays" : "moves", 8 * MIB, &r->near[i]);
         memset(r->near[i].memory, 'a' + i, 8 * MIB);
         if (!no_store)
-            assert_int_equal(nxl_send_metadata(r->near[i].peer, NULL, NULL, NULL, 0, 0, &err), NXL_OK);
+            assert_int_equal(nxl_send_metadata(r->near[i].peer, NULL, NULL, NULL, 0, 0, &err),
+                             NXL_OK);
     }
     for (int i = 0; i < 2; i++)
-        r->remote[i] = no_store ? near_load(&r->near[i], &r->near[1 - i]) : near_fetch(&r->near[i], i == 0 ? "moves" : "stays");
+        r->remote[i] = no_store ? near_load(&r->near[i], &r->near[1 - i])
+                                : near_fetch(&r->near[i], i == 0 ? "moves" : "stays");
 }
 
 static int open_plain(void **state)
@@ -109,7 +111,8 @@ static void fetch_next_life(struct rig *r, const char *old)
     while (cluster_now() < deadline) {
         struct nxl_err err = {0};
 
-        if (nxl_fetch_metadata(r->near[0].peer, "moves", NULL, NULL, 2000, &remote, &err) == NXL_OK &&
+        if (nxl_fetch_metadata(r->near[0].peer, "moves", NULL, NULL, 2000, &remote, &err) ==
+                NXL_OK &&
             strcmp(nxl_remote_incarnation(remote), old) != 0) {
             r->remote[0] = remote;
             return;
@@ -126,20 +129,26 @@ static void after_the_restart(struct rig *r, const char *old)
     struct nxl_err err = {0};
     struct nxl_remote *stale = r->remote[1];
 
-    assert_true(cluster_event(r->near[1].client, r->near[1].peer, NXL_EVENT_AGENT_GONE, FACT_NS, &event));
+    assert_true(
+        cluster_event(r->near[1].client, r->near[1].peer, NXL_EVENT_AGENT_GONE, FACT_NS, &event));
     assert_true(cluster_until(connected, &r->near[1], FACT_NS));
     assert_int_equal(near_count(&r->near[1], NXL_EVENT_AGENT_GONE, 100000000u), 0);
     assert_int_equal(nxl_client_info(r->near[1].client, &info), NXL_OK);
     assert_int_equal(info.reconnects, 1);
     assert_string_not_equal(nxl_peer_incarnation(r->near[1].peer), old);
     /* Its own client: old handles are stale, after a fetch the same memory moves again. */
-    assert_int_equal(near_move(&r->near[1], NXL_READ, stale, 0, (uint64_t)(uintptr_t)r->near[0].memory, 4096, &err), NXL_STALE);
+    assert_int_equal(near_move(&r->near[1], NXL_READ, stale, 0,
+                               (uint64_t)(uintptr_t)r->near[0].memory, 4096, &err),
+                     NXL_STALE);
     r->remote[1] = near_fetch(&r->near[1], "stays");
     expect_reads(r, 1);
     /* The other agent's client is told of the death by the new life and reads after a fetch. */
-    assert_true(cluster_event(r->near[0].client, r->near[0].peer, NXL_EVENT_PEER_DOWN, FACT_NS, &event));
+    assert_true(
+        cluster_event(r->near[0].client, r->near[0].peer, NXL_EVENT_PEER_DOWN, FACT_NS, &event));
     assert_string_equal(event.incarnation, old);
-    assert_int_equal(near_move(&r->near[0], NXL_READ, r->remote[0], 0, (uint64_t)(uintptr_t)r->near[1].memory, 4096, &err), NXL_STALE);
+    assert_int_equal(near_move(&r->near[0], NXL_READ, r->remote[0], 0,
+                               (uint64_t)(uintptr_t)r->near[1].memory, 4096, &err),
+                     NXL_STALE);
     fetch_next_life(r, old); /* the client published again by itself */
     expect_reads(r, 0);
     assert_int_equal(near_count(&r->near[0], NXL_EVENT_PEER_DOWN, 100000000u), 0); /* once */
@@ -171,7 +180,8 @@ static void clients_come_back_by_themselves_after_their_agent_was_killed(void **
     after_the_restart(r, old);
 }
 
-static void silence_of_an_agent_is_suspected_and_kills_nobody_until_its_next_life_answers(void **state)
+static void
+silence_of_an_agent_is_suspected_and_kills_nobody_until_its_next_life_answers(void **state)
 {
     struct rig *r = *state;
     struct nxl_event event;
@@ -190,7 +200,8 @@ static void silence_of_an_agent_is_suspected_and_kills_nobody_until_its_next_lif
     assert_int_equal(s.life, NXL_LIFE_LIVE);
     assert_int_equal(s.suspect, 1);
     cluster_agent_start(&r->cluster, 1);
-    assert_true(cluster_event(r->near[0].client, r->near[0].peer, NXL_EVENT_PEER_DOWN, FACT_NS, &event));
+    assert_true(
+        cluster_event(r->near[0].client, r->near[0].peer, NXL_EVENT_PEER_DOWN, FACT_NS, &event));
     assert_string_equal(event.name, "moves");
 }
 
@@ -205,7 +216,8 @@ static void a_next_life_at_another_address_is_found_through_the_store(void **sta
     cluster_agent_kill(&r->cluster, 1, SIGKILL);
     cluster_agent_start(&r->cluster, 1); /* another port; nobody there knows agent 0 */
     assert_true(cluster_until(connected, &r->near[1], FACT_NS));
-    assert_true(cluster_event(r->near[0].client, r->near[0].peer, NXL_EVENT_PEER_DOWN, FACT_NS, &event));
+    assert_true(
+        cluster_event(r->near[0].client, r->near[0].peer, NXL_EVENT_PEER_DOWN, FACT_NS, &event));
     assert_string_equal(event.incarnation, old);
     fetch_next_life(r, old);
     expect_reads(r, 0);
@@ -218,10 +230,12 @@ static void an_agent_that_was_only_stopped_for_a_while_is_cleared_and_goes_on(vo
 
     expect_reads(r, 0);
     kill(r->cluster.agents[1].pid, SIGSTOP);
-    assert_true(cluster_event(r->near[0].client, r->near[0].peer, NXL_EVENT_PEER_SUSPECT, FACT_NS, &event));
+    assert_true(
+        cluster_event(r->near[0].client, r->near[0].peer, NXL_EVENT_PEER_SUSPECT, FACT_NS, &event));
     assert_int_equal(((const unsigned char *)event.payload)[0], 1);
     kill(r->cluster.agents[1].pid, SIGCONT);
-    assert_true(cluster_event(r->near[0].client, r->near[0].peer, NXL_EVENT_PEER_SUSPECT, FACT_NS, &event));
+    assert_true(
+        cluster_event(r->near[0].client, r->near[0].peer, NXL_EVENT_PEER_SUSPECT, FACT_NS, &event));
     assert_int_equal(((const unsigned char *)event.payload)[0], 0);
     assert_int_equal(near_state(&r->near[0], r->remote[0]).suspect, 0);
     expect_reads(r, 0); /* the same handle: nothing died */
@@ -231,7 +245,8 @@ static void an_agent_that_was_only_stopped_for_a_while_is_cleared_and_goes_on(vo
 static void what_runs_when_its_own_agent_is_killed_ends_as_disconnected(void **state)
 {
     struct rig *r = *state;
-    struct nxl_transfer *running = near_create(&r->near[1], NXL_READ, r->remote[1], 0, (uint64_t)(uintptr_t)r->near[0].memory, MIB);
+    struct nxl_transfer *running = near_create(&r->near[1], NXL_READ, r->remote[1], 0,
+                                               (uint64_t)(uintptr_t)r->near[0].memory, MIB);
     struct nxl_event event;
     struct nxl_err err = {0};
 
@@ -239,10 +254,12 @@ static void what_runs_when_its_own_agent_is_killed_ends_as_disconnected(void **s
     assert_int_equal(nxl_transfer_poll(running), NXL_IN_PROG);
     cluster_agent_kill(&r->cluster, 1, SIGKILL);
     assert_int_equal(nxl_transfer_wait(running, FACT_NS, &err), NXL_REMOTE_DISCONNECT);
-    assert_true(cluster_event(r->near[1].client, r->near[1].peer, NXL_EVENT_AGENT_GONE, FACT_NS, &event));
+    assert_true(
+        cluster_event(r->near[1].client, r->near[1].peer, NXL_EVENT_AGENT_GONE, FACT_NS, &event));
     cluster_agent_start(&r->cluster, 1);
     assert_true(cluster_until(connected, &r->near[1], FACT_NS));
-    assert_int_equal(nxl_transfer_poll(running), NXL_REMOTE_DISCONNECT); /* sticky over the new session */
+    assert_int_equal(nxl_transfer_poll(running),
+                     NXL_REMOTE_DISCONNECT); /* sticky over the new session */
     (void)nxl_transfer_wait_quiesced(running, FACT_NS, &err);
     assert_int_equal(nxl_transfer_release(running, &err), NXL_OK);
 }
@@ -264,13 +281,22 @@ static void without_a_store_new_blobs_bring_both_sides_together_again(void **sta
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(clients_come_back_by_themselves_after_an_orderly_restart, open_plain, rig_down),
-        cmocka_unit_test_setup_teardown(clients_come_back_by_themselves_after_their_agent_was_killed, open_plain, rig_down),
-        cmocka_unit_test_setup_teardown(silence_of_an_agent_is_suspected_and_kills_nobody_until_its_next_life_answers, open_same_port, rig_down),
-        cmocka_unit_test_setup_teardown(a_next_life_at_another_address_is_found_through_the_store, open_plain, rig_down),
-        cmocka_unit_test_setup_teardown(an_agent_that_was_only_stopped_for_a_while_is_cleared_and_goes_on, open_storeless, rig_down),
-        cmocka_unit_test_setup_teardown(what_runs_when_its_own_agent_is_killed_ends_as_disconnected, open_slow, rig_down),
-        cmocka_unit_test_setup_teardown(without_a_store_new_blobs_bring_both_sides_together_again, open_storeless, rig_down),
+        cmocka_unit_test_setup_teardown(clients_come_back_by_themselves_after_an_orderly_restart,
+                                        open_plain, rig_down),
+        cmocka_unit_test_setup_teardown(
+            clients_come_back_by_themselves_after_their_agent_was_killed, open_plain, rig_down),
+        cmocka_unit_test_setup_teardown(
+            silence_of_an_agent_is_suspected_and_kills_nobody_until_its_next_life_answers,
+            open_same_port, rig_down),
+        cmocka_unit_test_setup_teardown(a_next_life_at_another_address_is_found_through_the_store,
+                                        open_plain, rig_down),
+        cmocka_unit_test_setup_teardown(
+            an_agent_that_was_only_stopped_for_a_while_is_cleared_and_goes_on, open_storeless,
+            rig_down),
+        cmocka_unit_test_setup_teardown(what_runs_when_its_own_agent_is_killed_ends_as_disconnected,
+                                        open_slow, rig_down),
+        cmocka_unit_test_setup_teardown(without_a_store_new_blobs_bring_both_sides_together_again,
+                                        open_storeless, rig_down),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

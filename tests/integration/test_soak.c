@@ -44,7 +44,8 @@ static void client_start(struct soak *s, int i)
 
         dup2(fd, 1);
         dup2(fd, 2);
-        execl(NXL_SOAK_BIN, NXL_SOAK_BIN, s->cluster.agents[i % 2].socket, name, seed, seconds, peers, (char *)NULL);
+        execl(NXL_SOAK_BIN, NXL_SOAK_BIN, s->cluster.agents[i % 2].socket, name, seed, seconds,
+              peers, (char *)NULL);
         _exit(127);
     }
 }
@@ -79,7 +80,8 @@ static void clients_check(struct soak *s)
     for (int i = 0; i < CLIENTS; i++) {
         siginfo_t info = {0};
 
-        if (waitid(P_PID, (id_t)s->pids[i], &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0 && cluster_now() + 3000000000u < s->end) {
+        if (waitid(P_PID, (id_t)s->pids[i], &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+            info.si_pid != 0 && cluster_now() + 3000000000u < s->end) {
             client_reap(s, i); /* fails unless we killed it */
             client_start(s, i);
         }
@@ -90,9 +92,12 @@ static int no_sessions(void *arg)
 {
     struct soak *s = arg;
 
-    return cluster_metric(&s->cluster, 0, "nixlet_sessions") == 0 && cluster_metric(&s->cluster, 1, "nixlet_sessions") == 0 &&
-           cluster_metric(&s->cluster, 0, "nixlet_regions") == 0 && cluster_metric(&s->cluster, 1, "nixlet_regions") == 0 &&
-           cluster_metric(&s->cluster, 0, "nixlet_transfers_unquiet") == 0 && cluster_metric(&s->cluster, 1, "nixlet_transfers_unquiet") == 0;
+    return cluster_metric(&s->cluster, 0, "nixlet_sessions") == 0 &&
+           cluster_metric(&s->cluster, 1, "nixlet_sessions") == 0 &&
+           cluster_metric(&s->cluster, 0, "nixlet_regions") == 0 &&
+           cluster_metric(&s->cluster, 1, "nixlet_regions") == 0 &&
+           cluster_metric(&s->cluster, 0, "nixlet_transfers_unquiet") == 0 &&
+           cluster_metric(&s->cluster, 1, "nixlet_transfers_unquiet") == 0;
 }
 
 static void random_operations_with_kills_lose_nothing(void **state)
@@ -121,7 +126,8 @@ static void random_operations_with_kills_lose_nothing(void **state)
             kill(s.pids[i], SIGKILL);
             next_kill = cluster_now() + 700000000u;
         }
-        if (cluster_now() >= next_agent) { /* only agent 1, so that agent 0's counts stay comparable */
+        if (cluster_now() >=
+            next_agent) { /* only agent 1, so that agent 0's counts stay comparable */
             cluster_agent_kill(&s.cluster, 1, SIGKILL);
             cluster_agent_start(&s.cluster, 1);
             next_agent = cluster_now() + (uint64_t)s.seconds * 1000000000u / 3;
@@ -136,20 +142,26 @@ static void random_operations_with_kills_lose_nothing(void **state)
         log_show(s.cluster.agents[0].log);
         (void)cluster_http(&s.cluster, 0, "/v1/transfers", transfers, sizeof(transfers));
         fprintf(stderr, "%s\n", transfers);
-        fail_msg("something is left: sessions %g %g regions %g %g unquiet %g %g", cluster_metric(&s.cluster, 0, "nixlet_sessions"),
-                 cluster_metric(&s.cluster, 1, "nixlet_sessions"), cluster_metric(&s.cluster, 0, "nixlet_regions"),
-                 cluster_metric(&s.cluster, 1, "nixlet_regions"), cluster_metric(&s.cluster, 0, "nixlet_transfers_unquiet"),
+        fail_msg("something is left: sessions %g %g regions %g %g unquiet %g %g",
+                 cluster_metric(&s.cluster, 0, "nixlet_sessions"),
+                 cluster_metric(&s.cluster, 1, "nixlet_sessions"),
+                 cluster_metric(&s.cluster, 0, "nixlet_regions"),
+                 cluster_metric(&s.cluster, 1, "nixlet_regions"),
+                 cluster_metric(&s.cluster, 0, "nixlet_transfers_unquiet"),
                  cluster_metric(&s.cluster, 1, "nixlet_transfers_unquiet"));
     }
-    printf("soak: %u client lives, fds of agent 0 %d -> %d\n", s.starts, fds, cluster_fd_count(s.cluster.agents[0].pid));
-    assert_true(cluster_fd_count(s.cluster.agents[0].pid) <= fds + 12); /* links and UCX connections */
+    printf("soak: %u client lives, fds of agent 0 %d -> %d\n", s.starts, fds,
+           cluster_fd_count(s.cluster.agents[0].pid));
+    assert_true(cluster_fd_count(s.cluster.agents[0].pid) <=
+                fds + 12); /* links and UCX connections */
     log_show(s.log);
     cluster_stop(&s.cluster); /* a sanitizer report or a leak makes the agent's exit status wrong */
 }
 
 int main(void)
 {
-    static const struct CMUnitTest tests[] = {cmocka_unit_test(random_operations_with_kills_lose_nothing)};
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_operations_with_kills_lose_nothing)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

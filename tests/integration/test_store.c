@@ -71,7 +71,8 @@ static int open_early(void **state)
 
     r->cluster.secure = 1;
     cluster_start(&r->cluster, 0, 1);
-    snprintf(r->cluster.redis_socket, sizeof(r->cluster.redis_socket), "%s/redis.sock", r->cluster.dir);
+    snprintf(r->cluster.redis_socket, sizeof(r->cluster.redis_socket), "%s/redis.sock",
+             r->cluster.dir);
     snprintf(r->cluster.redis_log, sizeof(r->cluster.redis_log), "%s/redis.log", r->cluster.dir);
     for (int i = 0; i < 2; i++)
         cluster_agent_start(&r->cluster, i);
@@ -98,7 +99,8 @@ static void ask(struct rig *r, const char *words, char *to, size_t room)
     char command[400];
     FILE *pipe;
 
-    snprintf(command, sizeof(command), "redis-cli -s %s %s 2>/dev/null", r->cluster.redis_socket, words);
+    snprintf(command, sizeof(command), "redis-cli -s %s %s 2>/dev/null", r->cluster.redis_socket,
+             words);
     pipe = popen(command, "r");
     assert_non_null(pipe);
     to[0] = '\0';
@@ -128,7 +130,8 @@ static void expect_directory(struct rig *r)
         char name[16];
 
         snprintf(name, sizeof(name), "named%d", i);
-        assert_string_equal(nxl_remote_incarnation(near_fetch(&fresh, name)), nxl_peer_incarnation(r->named[i].peer));
+        assert_string_equal(nxl_remote_incarnation(near_fetch(&fresh, name)),
+                            nxl_peer_incarnation(r->named[i].peer));
     }
     near_close(&fresh);
 }
@@ -138,10 +141,12 @@ static void expect_move(struct rig *r)
     struct nxl_err err = {0};
 
     r->a.memory[0] = 0;
-    if (near_move(&r->a, NXL_READ, r->remote, 0, (uint64_t)(uintptr_t)r->b.memory, MIB, &err) != NXL_OK)
+    if (near_move(&r->a, NXL_READ, r->remote, 0, (uint64_t)(uintptr_t)r->b.memory, MIB, &err) !=
+        NXL_OK)
         fail_msg("read: %s", err.text);
     assert_int_equal(r->a.memory[0], 'b');
-    if (near_move(&r->a, NXL_WRITE, r->remote, 2 * MIB, (uint64_t)(uintptr_t)r->b.memory + 2 * MIB, MIB, &err) != NXL_OK)
+    if (near_move(&r->a, NXL_WRITE, r->remote, 2 * MIB, (uint64_t)(uintptr_t)r->b.memory + 2 * MIB,
+                  MIB, &err) != NXL_OK)
         fail_msg("write: %s", err.text);
 }
 
@@ -160,8 +165,10 @@ static void expect_nobody_judged(struct rig *r)
         struct nxl_event event;
 
         while (nxl_peer_next(all[i]->peer, &event) == NXL_OK) {
-            if (event.kind == NXL_EVENT_PEER_DOWN || event.kind == NXL_EVENT_PEER_SUSPECT || event.kind == NXL_EVENT_AGENT_GONE)
-                fail_msg("%s was told event %u about %s", nxl_peer_name(all[i]->peer), event.kind, event.name);
+            if (event.kind == NXL_EVENT_PEER_DOWN || event.kind == NXL_EVENT_PEER_SUSPECT ||
+                event.kind == NXL_EVENT_AGENT_GONE)
+                fail_msg("%s was told event %u about %s", nxl_peer_name(all[i]->peer), event.kind,
+                         event.name);
         }
     }
     assert_int_equal(near_state(&r->a, r->remote).life, NXL_LIFE_LIVE);
@@ -179,10 +186,13 @@ static void expect_life_without(struct rig *r)
 
     near_open(&r->cluster, 1, "late", MIB, &late);
     publish(&late); /* kept until the store is back */
-    assert_int_not_equal(nxl_fetch_metadata(r->a.peer, "late", NULL, NULL, 300, &remote, &err), NXL_OK);
-    if (nxl_fetch_metadata(r->a.peer, "late", NULL, r->cluster.agents[1].address, 10000, &remote, &err) != NXL_OK)
+    assert_int_not_equal(nxl_fetch_metadata(r->a.peer, "late", NULL, NULL, 300, &remote, &err),
+                         NXL_OK);
+    if (nxl_fetch_metadata(r->a.peer, "late", NULL, r->cluster.agents[1].address, 10000, &remote,
+                           &err) != NXL_OK)
         fail_msg("fetch by address: %s", err.text);
-    if (near_move(&r->a, NXL_READ, remote, 0, (uint64_t)(uintptr_t)late.memory, 4096, &err) != NXL_OK)
+    if (near_move(&r->a, NXL_READ, remote, 0, (uint64_t)(uintptr_t)late.memory, 4096, &err) !=
+        NXL_OK)
         fail_msg("read from the new peer: %s", err.text);
     near_close(&late); /* a death is told without the store, and it is the only one */
     assert_true(cluster_event(r->a.client, r->a.peer, NXL_EVENT_PEER_DOWN, FACT_NS, &event));
@@ -207,12 +217,14 @@ static void without_the_store_transfers_go_on_and_an_empty_one_is_filled_again(v
     expect_life_without(r);
     move_for(r, 2 * OUTAGE_NS / 3);
     assert_int_equal(cluster_http(&r->cluster, 0, "/healthz", body, sizeof(body)), 200);
-    assert_int_equal(cluster_http(&r->cluster, 0, "/readyz", body, sizeof(body)), 200); /* not in the data path */
+    assert_int_equal(cluster_http(&r->cluster, 0, "/readyz", body, sizeof(body)),
+                     200); /* not in the data path */
     expect_nobody_judged(r);
     cluster_redis_start(&r->cluster); /* a new, empty one */
     back = cluster_now();
     assert_true(cluster_until(listed, r, BEATS_NS));
-    print_message("the directory was whole %llu ms after the store was back\n", (unsigned long long)((cluster_now() - back) / 1000000u));
+    print_message("the directory was whole %llu ms after the store was back\n",
+                  (unsigned long long)((cluster_now() - back) / 1000000u));
     expect_directory(r);
     move_for(r, 2000000000u);
     expect_nobody_judged(r);
@@ -281,7 +293,8 @@ static void an_agent_that_slept_over_its_lease_ends_to_take_a_new_life(void **st
 
     kill(pid, SIGSTOP);
     assert_true(cluster_until(lease_gone, r, FACT_NS));
-    assert_int_equal(near_count(&r->a, NXL_EVENT_PEER_DOWN, 1000000u), 0); /* a lapse alone kills nobody */
+    assert_int_equal(near_count(&r->a, NXL_EVENT_PEER_DOWN, 1000000u),
+                     0); /* a lapse alone kills nobody */
     kill(pid, SIGCONT);
     for (uint64_t end = cluster_now() + FACT_NS; waitpid(pid, &status, WNOHANG) == 0;)
         assert_true(cluster_now() < end);

@@ -85,14 +85,16 @@ static void run(struct nxl_transfer *t)
     assert_true(nxl_transfer_quiesced(t));
 }
 
-static struct nxl_transfer *create(struct rig *r, enum nxl_op_kind op, uint64_t here, uint64_t there, uint64_t len)
+static struct nxl_transfer *create(struct rig *r, enum nxl_op_kind op, uint64_t here,
+                                   uint64_t there, uint64_t len)
 {
     struct nxl_run local = {.addr = (uint64_t)(uintptr_t)r->memory + here, .len = len, .count = 1};
     struct nxl_run remote = {.addr = r->far.addr + there, .len = len, .count = 1};
     struct nxl_transfer *t;
     struct nxl_err err = {0};
 
-    if (nxl_transfer_create(r->peer, op, r->remote, NXL_MEM_DRAM, &local, 1, &remote, 1, NULL, &t, &err) != NXL_OK)
+    if (nxl_transfer_create(r->peer, op, r->remote, NXL_MEM_DRAM, &local, 1, &remote, 1, NULL, &t,
+                            &err) != NXL_OK)
         fail_msg("create: %s", err.text);
     return t;
 }
@@ -148,8 +150,10 @@ static void scattered_blocks_land_where_they_belong(void **state)
 {
     enum { BLOCK = 8192, COUNT = 2048 };
     struct rig *r = *state;
-    struct nxl_run here = {.addr = (uint64_t)(uintptr_t)r->memory, .len = BLOCK, .stride = BLOCK, .count = 2 * COUNT};
-    struct nxl_run there = {.addr = r->far.addr + 16 * MIB, .len = BLOCK, .stride = BLOCK, .count = 2 * COUNT};
+    struct nxl_run here = {
+        .addr = (uint64_t)(uintptr_t)r->memory, .len = BLOCK, .stride = BLOCK, .count = 2 * COUNT};
+    struct nxl_run there = {
+        .addr = r->far.addr + 16 * MIB, .len = BLOCK, .stride = BLOCK, .count = 2 * COUNT};
     static uint32_t mine[COUNT], theirs[COUNT];
     struct nxl_list *local, *remote;
     struct nxl_transfer *t;
@@ -164,7 +168,9 @@ static void scattered_blocks_land_where_they_belong(void **state)
     if (nxl_list_prepare(r->peer, r->remote, NXL_MEM_DRAM, &there, 1, &remote, &err) != NXL_OK)
         fail_msg("prepare: %s", err.text);
     assert_int_equal(nxl_list_size(remote), 2 * COUNT);
-    assert_int_equal(nxl_transfer_make(r->peer, NXL_READ, local, mine, remote, theirs, COUNT, NULL, &t, &err), NXL_OK);
+    assert_int_equal(
+        nxl_transfer_make(r->peer, NXL_READ, local, mine, remote, theirs, COUNT, NULL, &t, &err),
+        NXL_OK);
     memset(r->memory, 0, (size_t)BLOCK * 2 * COUNT);
     run(t);
     for (uint32_t i = 0; i < COUNT; i++) {
@@ -184,14 +190,17 @@ static void scattered_blocks_land_where_they_belong(void **state)
 static void neighbours_merge_on_both_sides(void **state)
 {
     struct rig *r = *state;
-    struct nxl_run here = {.addr = (uint64_t)(uintptr_t)r->memory, .len = 4096, .stride = 4096, .count = 1024};
+    struct nxl_run here = {
+        .addr = (uint64_t)(uintptr_t)r->memory, .len = 4096, .stride = 4096, .count = 1024};
     struct nxl_run there = {.addr = r->far.addr, .len = 4096, .stride = 4096, .count = 1024};
     struct nxl_transfer_report report = {.size = sizeof(report)};
     struct nxl_transfer *t;
     struct nxl_err err = {0};
 
     /* C-103: also in the one-call form */
-    assert_int_equal(nxl_transfer_create(r->peer, NXL_READ, r->remote, NXL_MEM_DRAM, &here, 1, &there, 1, NULL, &t, &err), NXL_OK);
+    assert_int_equal(nxl_transfer_create(r->peer, NXL_READ, r->remote, NXL_MEM_DRAM, &here, 1,
+                                         &there, 1, NULL, &t, &err),
+                     NXL_OK);
     run(t);
     assert_int_equal(nxl_transfer_report(t, &report), NXL_OK);
     assert_int_equal(report.descriptors, 1024);
@@ -228,7 +237,9 @@ static void a_transfer_to_oneself_works_without_metadata(void **state)
     memset(r->memory, 0x5a, 4096);
     memset(r->memory + MIB, 0, 4096);
     assert_int_equal(nxl_remote_find(r->peer, "near", &self, &err), NXL_OK);
-    assert_int_equal(nxl_transfer_create(r->peer, NXL_WRITE, self, NXL_MEM_DRAM, &from, 1, &to, 1, NULL, &t, &err), NXL_OK);
+    assert_int_equal(nxl_transfer_create(r->peer, NXL_WRITE, self, NXL_MEM_DRAM, &from, 1, &to, 1,
+                                         NULL, &t, &err),
+                     NXL_OK);
     assert_int_equal(nxl_transfer_notice(t, "mine", 4, 1, &err), NXL_OK);
     run(t);
     assert_memory_equal(r->memory, r->memory + MIB, 4096);
@@ -256,14 +267,17 @@ static void a_region_in_use_is_not_deregistered_and_a_free_one_is(void **state)
     assert_int_equal(nxl_deregister(r->peer, NULL, 0, &err), NXL_OK);
 }
 
-#define TESTS(open)                                                                                            \
-    cmocka_unit_test_setup_teardown(a_read_of_any_size_brings_the_right_bytes, open, rig_down),                \
-        cmocka_unit_test_setup_teardown(a_write_can_be_read_back, open, rig_down),                             \
-        cmocka_unit_test_setup_teardown(scattered_blocks_land_where_they_belong, open, rig_down),              \
-        cmocka_unit_test_setup_teardown(neighbours_merge_on_both_sides, open, rig_down),                       \
-        cmocka_unit_test_setup_teardown(a_descriptor_outside_the_regions_is_refused_with_its_address, open, rig_down), \
-        cmocka_unit_test_setup_teardown(a_transfer_to_oneself_works_without_metadata, open, rig_down),         \
-        cmocka_unit_test_setup_teardown(a_region_in_use_is_not_deregistered_and_a_free_one_is, open, rig_down)
+#define TESTS(open)                                                                                \
+    cmocka_unit_test_setup_teardown(a_read_of_any_size_brings_the_right_bytes, open, rig_down),    \
+        cmocka_unit_test_setup_teardown(a_write_can_be_read_back, open, rig_down),                 \
+        cmocka_unit_test_setup_teardown(scattered_blocks_land_where_they_belong, open, rig_down),  \
+        cmocka_unit_test_setup_teardown(neighbours_merge_on_both_sides, open, rig_down),           \
+        cmocka_unit_test_setup_teardown(                                                           \
+            a_descriptor_outside_the_regions_is_refused_with_its_address, open, rig_down),         \
+        cmocka_unit_test_setup_teardown(a_transfer_to_oneself_works_without_metadata, open,        \
+                                        rig_down),                                                 \
+        cmocka_unit_test_setup_teardown(a_region_in_use_is_not_deregistered_and_a_free_one_is,     \
+                                        open, rig_down)
 
 int main(void)
 {
@@ -271,5 +285,6 @@ int main(void)
     static const struct CMUnitTest two_agents[] = {TESTS(two_agents_open)};
 
     return cmocka_run_group_tests_name("two processes at one agent", same_agent, NULL, NULL) +
-           cmocka_run_group_tests_name("two processes at two agents over TLS", two_agents, NULL, NULL);
+           cmocka_run_group_tests_name("two processes at two agents over TLS", two_agents, NULL,
+                                       NULL);
 }

@@ -98,8 +98,9 @@ static int connects(void *arg)
 
 void cluster_redis_start(struct cluster *c)
 {
-    const char *argv[] = {"redis-server", "--port", "0", "--unixsocket", c->redis_socket, "--save", "", "--appendonly", "no",
-                    "--daemonize", "no", "--dir", c->dir, NULL};
+    const char *argv[] = {
+        "redis-server", "--port", "0",           "--unixsocket", c->redis_socket, "--save", "",
+        "--appendonly", "no",     "--daemonize", "no",           "--dir",         c->dir,   NULL};
 
     c->redis = spawn(argv, c->redis_log, -1);
     if (!cluster_until(connects, c->redis_socket, UP_NS)) {
@@ -146,8 +147,9 @@ static void certs_make(struct cluster *c)
 {
     char command[400];
 
-    snprintf(command, sizeof(command), "%s/deploy/certs.sh %s/pki test node0 node1 node2 node3 >%s/certs.log 2>&1", NXL_SOURCE_DIR,
-             c->dir, c->dir);
+    snprintf(command, sizeof(command),
+             "%s/deploy/certs.sh %s/pki test node0 node1 node2 node3 >%s/certs.log 2>&1",
+             NXL_SOURCE_DIR, c->dir, c->dir);
     if (system(command) != 0)
         die("deploy/certs.sh failed, see %s/certs.log", c->dir);
 }
@@ -232,7 +234,8 @@ void cluster_stop(struct cluster *c)
 
 /* ---- peers ---------------------------------------------------------------------------------- */
 
-void cluster_peer_start(struct cluster *c, int agent, const char *name, uint64_t size, const char *mode, struct cluster_peer *ret)
+void cluster_peer_start(struct cluster *c, int agent, const char *name, uint64_t size,
+                        const char *mode, struct cluster_peer *ret)
 {
     char size_text[32], line[256] = "", log[160];
     const char *argv[] = {NXL_PEER_BIN, c->agents[agent].socket, name, size_text, mode, NULL};
@@ -254,7 +257,8 @@ void cluster_peer_start(struct cluster *c, int agent, const char *name, uint64_t
     while (strchr(line, '\n') == NULL && used < sizeof(line) - 1) {
         ssize_t got = 0;
 
-        if (poll(&fd, 1, 20000) <= 0 || (got = read(out[0], line + used, sizeof(line) - 1 - used)) <= 0) {
+        if (poll(&fd, 1, 20000) <= 0 ||
+            (got = read(out[0], line + used, sizeof(line) - 1 - used)) <= 0) {
             log_tail(log);
             log_tail(c->agents[agent].log);
             die("peer %s did not come up", name);
@@ -280,7 +284,8 @@ void cluster_peer_kill(struct cluster_peer *peer, int signum)
 
 struct nxl_client *cluster_client(struct cluster *c, int agent)
 {
-    struct nxl_client_options options = {.size = sizeof(options), .socket_path = c->agents[agent].socket, .reconnect = 1};
+    struct nxl_client_options options = {
+        .size = sizeof(options), .socket_path = c->agents[agent].socket, .reconnect = 1};
     struct nxl_client *client;
     struct nxl_err err = {0};
 
@@ -289,7 +294,8 @@ struct nxl_client *cluster_client(struct cluster *c, int agent)
     return client;
 }
 
-int cluster_event(struct nxl_client *client, struct nxl_peer *peer, uint32_t kind, uint64_t timeout_ns, struct nxl_event *ret)
+int cluster_event(struct nxl_client *client, struct nxl_peer *peer, uint32_t kind,
+                  uint64_t timeout_ns, struct nxl_event *ret)
 {
     uint64_t deadline = cluster_now() + timeout_ns;
 
@@ -350,7 +356,9 @@ double cluster_metric(struct cluster *c, int agent, const char *name)
         if (strncmp(line, name, length) != 0 || (line[length] != ' ' && line[length] != '{'))
             continue;
         space = strchr(line, '}');
-        sum += atof(space != NULL && strchr(line, '\n') != NULL && space < strchr(line, '\n') ? space + 1 : line + length);
+        sum += atof(space != NULL && strchr(line, '\n') != NULL && space < strchr(line, '\n')
+                        ? space + 1
+                        : line + length);
         found = 1;
     }
     free(text);

@@ -18,8 +18,8 @@ struct cluster_agent {
 struct cluster {
     char dir[96], redis_socket[120], redis_log[120];
     pid_t redis;
-    int secure;           /* TLS between agents */
-    const char *backends; /* default "shm,ucx" */
+    int secure;            /* TLS between agents */
+    const char *backends;  /* default "shm,ucx" */
     const char *extra[16]; /* more agent flags, NULL-terminated */
     struct cluster_agent agents[CLUSTER_AGENTS];
 };
@@ -32,14 +32,16 @@ void cluster_redis_kill(struct cluster *c);
 void cluster_agent_start(struct cluster *c, int index);
 void cluster_agent_kill(struct cluster *c, int index, int signum); /* and reaps */
 
-/* A peer process (tests/integration/peer.c) at an agent; returns when it is registered and published. */
+/* A peer process (tests/integration/peer.c) at an agent; returns when it is registered and
+ * published. */
 struct cluster_peer {
     pid_t pid;
     int out; /* its standard output */
     uint64_t addr, size;
     char name[64];
 };
-void cluster_peer_start(struct cluster *c, int agent, const char *name, uint64_t size, const char *mode, struct cluster_peer *ret);
+void cluster_peer_start(struct cluster *c, int agent, const char *name, uint64_t size,
+                        const char *mode, struct cluster_peer *ret);
 void cluster_peer_kill(struct cluster_peer *peer, int signum); /* and reaps */
 
 /* In-process client. */
@@ -48,8 +50,10 @@ uint64_t cluster_now(void);
 /* Runs fn(arg) until it gives 1 or the time is over; returns its last answer. Looks every 2 ms. */
 int cluster_until(int (*fn)(void *arg), void *arg, uint64_t timeout_ns);
 /* Waits for an event of that kind on a peer. 0: none came. */
-int cluster_event(struct nxl_client *client, struct nxl_peer *peer, uint32_t kind, uint64_t timeout_ns, struct nxl_event *ret);
-/* HTTP GET on an agent's unix socket; body in to. Returns the status code, 0 if it did not answer. */
+int cluster_event(struct nxl_client *client, struct nxl_peer *peer, uint32_t kind,
+                  uint64_t timeout_ns, struct nxl_event *ret);
+/* HTTP GET on an agent's unix socket; body in to. Returns the status code, 0 if it did not answer.
+ */
 int cluster_http(struct cluster *c, int agent, const char *path, char *to, size_t room);
 /* Value of a metric (name with labels as printed, or the sum over a bare name); -1 if absent. */
 double cluster_metric(struct cluster *c, int agent, const char *name);

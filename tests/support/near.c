@@ -23,10 +23,12 @@ void near_fix_address(struct cluster *c, int agent)
     socklen_t size = sizeof(at);
     int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
-    if (bind(fd, (struct sockaddr *)&at, sizeof(at)) != 0 || getsockname(fd, (struct sockaddr *)&at, &size) != 0)
+    if (bind(fd, (struct sockaddr *)&at, sizeof(at)) != 0 ||
+        getsockname(fd, (struct sockaddr *)&at, &size) != 0)
         abort();
     close(fd);
-    snprintf(c->agents[agent].address, sizeof(c->agents[agent].address), "127.0.0.1:%u", ntohs(at.sin_port));
+    snprintf(c->agents[agent].address, sizeof(c->agents[agent].address), "127.0.0.1:%u",
+             ntohs(at.sin_port));
 }
 
 void near_open(struct cluster *c, int agent, const char *name, uint64_t size, struct near *ret)
@@ -72,14 +74,18 @@ struct nxl_remote *near_load(struct near *near, const struct near *of)
     return remote;
 }
 
-struct nxl_transfer *near_create(struct near *near, enum nxl_op_kind op, struct nxl_remote *remote, uint64_t here, uint64_t there, uint64_t len)
+struct nxl_transfer *near_create(struct near *near, enum nxl_op_kind op, struct nxl_remote *remote,
+                                 uint64_t here, uint64_t there, uint64_t len)
 {
-    struct nxl_run local = {.addr = (uint64_t)(uintptr_t)near->memory + here, .len = len, .count = 1};
+    struct nxl_run local = {
+        .addr = (uint64_t)(uintptr_t)near->memory + here, .len = len, .count = 1};
     struct nxl_run far = {.addr = there, .len = len, .count = 1};
     struct nxl_transfer *transfer = NULL;
     struct nxl_err err = {0};
 
-    must(nxl_transfer_create(near->peer, op, remote, NXL_MEM_DRAM, &local, 1, &far, 1, NULL, &transfer, &err), &err, "create");
+    must(nxl_transfer_create(near->peer, op, remote, NXL_MEM_DRAM, &local, 1, &far, 1, NULL,
+                             &transfer, &err),
+         &err, "create");
     return transfer;
 }
 
@@ -99,13 +105,15 @@ void near_release(struct nxl_transfer *transfer)
     must(nxl_transfer_release(transfer, &err), &err, "release");
 }
 
-enum nxl_code near_move(struct near *near, enum nxl_op_kind op, struct nxl_remote *remote, uint64_t here, uint64_t there, uint64_t len,
-                        struct nxl_err *ret_err)
+enum nxl_code near_move(struct near *near, enum nxl_op_kind op, struct nxl_remote *remote,
+                        uint64_t here, uint64_t there, uint64_t len, struct nxl_err *ret_err)
 {
-    struct nxl_run local = {.addr = (uint64_t)(uintptr_t)near->memory + here, .len = len, .count = 1};
+    struct nxl_run local = {
+        .addr = (uint64_t)(uintptr_t)near->memory + here, .len = len, .count = 1};
     struct nxl_run far = {.addr = there, .len = len, .count = 1};
     struct nxl_transfer *transfer;
-    enum nxl_code code = nxl_transfer_create(near->peer, op, remote, NXL_MEM_DRAM, &local, 1, &far, 1, NULL, &transfer, ret_err);
+    enum nxl_code code = nxl_transfer_create(near->peer, op, remote, NXL_MEM_DRAM, &local, 1, &far,
+                                             1, NULL, &transfer, ret_err);
 
     if (code != NXL_OK)
         return code;
@@ -136,7 +144,8 @@ static int moved(void *arg)
     return m->code == NXL_OK;
 }
 
-int near_moves(struct near *near, enum nxl_op_kind op, struct nxl_remote *remote, uint64_t there, uint64_t len, uint64_t timeout_ns)
+int near_moves(struct near *near, enum nxl_op_kind op, struct nxl_remote *remote, uint64_t there,
+               uint64_t len, uint64_t timeout_ns)
 {
     struct moving m = {.near = near, .remote = remote, .op = op, .there = there, .len = len};
 

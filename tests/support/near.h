@@ -20,14 +20,17 @@ void near_close(struct near *near);
 /* By name through this agent or the store, within 10 s. */
 struct nxl_remote *near_fetch(struct near *near, const char *name);
 struct nxl_remote *near_load(struct near *near, const struct near *of);
-struct nxl_transfer *near_create(struct near *near, enum nxl_op_kind op, struct nxl_remote *remote, uint64_t here, uint64_t there, uint64_t len);
+struct nxl_transfer *near_create(struct near *near, enum nxl_op_kind op, struct nxl_remote *remote,
+                                 uint64_t here, uint64_t there, uint64_t len);
 /* Posts and waits 30 s; the code it ended with. */
 enum nxl_code near_run(struct nxl_transfer *transfer);
 /* create, run, release: the code, and the sentence if it failed. */
-enum nxl_code near_move(struct near *near, enum nxl_op_kind op, struct nxl_remote *remote, uint64_t here, uint64_t there, uint64_t len,
-                        struct nxl_err *ret_err);
-/* near_move() that succeeds as soon as the far side is wired up again; 0 if not within timeout_ns. */
-int near_moves(struct near *near, enum nxl_op_kind op, struct nxl_remote *remote, uint64_t there, uint64_t len, uint64_t timeout_ns);
+enum nxl_code near_move(struct near *near, enum nxl_op_kind op, struct nxl_remote *remote,
+                        uint64_t here, uint64_t there, uint64_t len, struct nxl_err *ret_err);
+/* near_move() that succeeds as soon as the far side is wired up again; 0 if not within timeout_ns.
+ */
+int near_moves(struct near *near, enum nxl_op_kind op, struct nxl_remote *remote, uint64_t there,
+               uint64_t len, uint64_t timeout_ns);
 void near_release(struct nxl_transfer *transfer); /* waits until it is quiet */
 /* Events of that kind that come within quiet_ns after the last one: for "once" and "none". */
 unsigned near_count(struct near *near, uint32_t kind, uint64_t quiet_ns);

@@ -29,7 +29,9 @@ static void pair_close(struct proxy_pair *pair)
 
 static void pair_open(struct proxy *proxy)
 {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons(proxy->target), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in to = {.sin_family = AF_INET,
+                             .sin_port = htons(proxy->target),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int from = accept4(proxy->listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
     int out = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
@@ -63,7 +65,8 @@ static int way_move(struct proxy_pair *pair, int k, short readable, short writab
         writable = 1;
     }
     if (writable && way->start < way->end) {
-        ssize_t put = send(pair->fds[1 - k], way->data + way->start, way->end - way->start, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t put = send(pair->fds[1 - k], way->data + way->start, way->end - way->start,
+                           MSG_DONTWAIT | MSG_NOSIGNAL);
 
         if (put < 0 && errno != EAGAIN)
             return 0;
@@ -74,7 +77,8 @@ static int way_move(struct proxy_pair *pair, int k, short readable, short writab
 
 static void turn(struct proxy *proxy)
 {
-    struct pollfd fds[2 + 2 * PROXY_PAIRS] = {{.fd = proxy->listener, .events = POLLIN}, {.fd = proxy->wake, .events = POLLIN}};
+    struct pollfd fds[2 + 2 * PROXY_PAIRS] = {{.fd = proxy->listener, .events = POLLIN},
+                                              {.fd = proxy->wake, .events = POLLIN}};
     uint64_t count;
 
     for (int i = 0; i < PROXY_PAIRS; i++) {
@@ -104,7 +108,8 @@ static void turn(struct proxy *proxy)
         if (pair->fds[0] < 0 || fd->fd < 0)
             continue;
         for (int k = 0; k < 2 && pair->fds[0] >= 0; k++) {
-            if (!way_move(pair, k, fd[k].revents & (POLLIN | POLLHUP | POLLERR), fd[1 - k].revents & POLLOUT))
+            if (!way_move(pair, k, fd[k].revents & (POLLIN | POLLHUP | POLLERR),
+                          fd[1 - k].revents & POLLOUT))
                 pair_close(pair);
         }
     }
@@ -123,7 +128,8 @@ static void *proxy_main(void *arg)
 
 void proxy_start(struct proxy *proxy, uint16_t port, uint16_t target)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_port = htons(port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     int one = 1;
 
     proxy->stop = proxy->cut = 0;
@@ -134,7 +140,8 @@ void proxy_start(struct proxy *proxy, uint16_t port, uint16_t target)
     proxy->wake = eventfd(0, EFD_CLOEXEC);
     proxy->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     (void)setsockopt(proxy->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-    if (bind(proxy->listener, (struct sockaddr *)&at, sizeof(at)) != 0 || listen(proxy->listener, 16) != 0 ||
+    if (bind(proxy->listener, (struct sockaddr *)&at, sizeof(at)) != 0 ||
+        listen(proxy->listener, 16) != 0 ||
         pthread_create(&proxy->thread, NULL, proxy_main, proxy) != 0)
         abort();
 }
@@ -186,7 +193,8 @@ void proxy_agents_start(struct cluster *c, struct proxy proxies[2], int no_store
     cluster_start(c, 0, no_store);
     for (int i = 0; i < 2; i++) {
         proxy_start(&proxies[i], port_of(c->agents[2 + i].address), port_of(c->agents[i].address));
-        snprintf(advertise[i], sizeof(advertise[i]), "--link.advertise=%s", c->agents[2 + i].address);
+        snprintf(advertise[i], sizeof(advertise[i]), "--link.advertise=%s",
+                 c->agents[2 + i].address);
         c->extra[last] = advertise[i];
         cluster_agent_start(c, i);
     }

@@ -40,7 +40,8 @@ int redis_server_available(void)
     if (path == NULL || strlen(path) >= sizeof(copy))
         return 0;
     (void)strcpy(copy, path);
-    for (char *folder = strtok_r(copy, ":", &save); folder != NULL; folder = strtok_r(NULL, ":", &save)) {
+    for (char *folder = strtok_r(copy, ":", &save); folder != NULL;
+         folder = strtok_r(NULL, ":", &save)) {
         char file[4200];
 
         (void)snprintf(file, sizeof(file), "%s/redis-server", folder);
@@ -88,10 +89,19 @@ static void run_server(const struct redis_server *server)
 {
     char port[8], log[96];
     int null = open("/dev/null", O_RDWR), tls = server->cert[0] != '\0';
-    const char *words[40] = {"redis-server", "--bind", "127.0.0.1", "--unixsocket", server->path, "--save", "",
-                             "--appendonly", "no", "--dir", server->folder, "--logfile", log};
-    const char *secure[] = {"--port", "0", "--tls-auth-clients", "no", "--tls-cert-file", server->cert,
-                            "--tls-key-file", server->key, "--tls-ca-cert-file", server->cert};
+    const char *words[40] = {
+        "redis-server", "--bind", "127.0.0.1", "--unixsocket", server->path, "--save", "",
+        "--appendonly", "no",     "--dir",     server->folder, "--logfile",  log};
+    const char *secure[] = {"--port",
+                            "0",
+                            "--tls-auth-clients",
+                            "no",
+                            "--tls-cert-file",
+                            server->cert,
+                            "--tls-key-file",
+                            server->key,
+                            "--tls-ca-cert-file",
+                            server->cert};
     unsigned count = 13;
 
     (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -215,8 +225,8 @@ const struct redisReply *redis_server_ask(struct redis_server *server, const cha
     return server->reply;
 }
 
-const struct redisReply *redis_server_ask_argv(struct redis_server *server, int count, const char **words,
-                                               const uint64_t *sizes)
+const struct redisReply *redis_server_ask_argv(struct redis_server *server, int count,
+                                               const char **words, const uint64_t *sizes)
 {
     freeReplyObject(server->reply);
     server->reply = redisCommandArgv(server->admin, count, words, (const size_t *)sizes);

@@ -2,9 +2,9 @@
  * A plug-in is a shared object that exports nxl_backend_entry and nothing else; a static backend
  * offers the same table. Strict C11, valid C++.
  *
- * Words: takes (callee frees), borrows (must outlive), gives (caller frees), lends (valid until ...).
- * Threads: the agent calls every operation from its one loop thread. A backend may own threads and
- * calls the host's functions from any of them, or none and works in progress(). */
+ * Words: takes (callee frees), borrows (must outlive), gives (caller frees), lends (valid until
+ * ...). Threads: the agent calls every operation from its one loop thread. A backend may own
+ * threads and calls the host's functions from any of them, or none and works in progress(). */
 #ifndef NXL_BACKEND_H
 #define NXL_BACKEND_H
 
@@ -45,7 +45,8 @@ struct nxl_option {
 struct nxl_config {
     uint32_t size;
     const char *(*text)(const struct nxl_config *config, const char *key);
-    int64_t (*number)(const struct nxl_config *config, const char *key); /* BOOL INT SIZE DURATION */
+    int64_t (*number)(const struct nxl_config *config,
+                      const char *key); /* BOOL INT SIZE DURATION */
 };
 
 /* The end of one operation. Lent during complete(). */
@@ -53,8 +54,8 @@ struct nxl_outcome {
     uint32_t size;
     int32_t code; /* NXL_OK, NXL_CANCELED, NXL_REMOTE_DISCONNECT, ... */
     uint64_t op_id;
-    uint64_t bytes;    /* written or read for sure */
-    uint32_t quiesced; /* 1: no byte moves any more. 0: quiesced() follows, once */
+    uint64_t bytes;     /* written or read for sure */
+    uint32_t quiesced;  /* 1: no byte moves any more. 0: quiesced() follows, once */
     uint32_t untouched; /* 1: nothing was written at all, so another backend may try again */
     const char *device; /* static or interned text: "memory", "eth0"; may be NULL */
     int32_t path;       /* enum nxl_path_class that was really taken */
@@ -72,19 +73,20 @@ struct nxl_host {
     void (*disconnected)(struct nxl_host *host, struct nxl_backend_conn *conn, const char *why);
     /* level: 0 error, 1 warning, 2 info, 3 debug */
     void (*log)(struct nxl_host *host, int level, const char *text);
-    /* Since 1.1, for a backend that wraps another: the table and the settings of `name`. Only inside
-     * open(); lends the settings until it returns, the table for ever. May be NULL. */
-    enum nxl_code (*find)(struct nxl_host *host, const char *name, const struct nxl_backend_ops **ret_ops,
+    /* Since 1.1, for a backend that wraps another: the table and the settings of `name`. Only
+     * inside open(); lends the settings until it returns, the table for ever. May be NULL. */
+    enum nxl_code (*find)(struct nxl_host *host, const char *name,
+                          const struct nxl_backend_ops **ret_ops,
                           const struct nxl_config **ret_config, struct nxl_err *err);
 };
 
 /* Memory as the agent has it mapped. */
 struct nxl_memory {
-    int32_t kind;    /* enum nxl_mem_kind */
+    int32_t kind; /* enum nxl_mem_kind */
     uint32_t device;
-    void *base;      /* agent's own mapping; NULL for kinds that have none */
-    uint64_t size;   /* bytes */
-    int32_t fd;      /* lent for the call; -1 if none */
+    void *base;    /* agent's own mapping; NULL for kinds that have none */
+    uint64_t size; /* bytes */
+    int32_t fd;    /* lent for the call; -1 if none */
     uint32_t reserved;
     uint64_t fd_offset;
 };
@@ -103,8 +105,8 @@ struct nxl_piece {
 
 struct nxl_op {
     uint32_t size;
-    int32_t kind; /* enum nxl_op_kind */
-    uint64_t id;  /* chosen by the agent, never reused */
+    int32_t kind;                  /* enum nxl_op_kind */
+    uint64_t id;                   /* chosen by the agent, never reused */
     struct nxl_backend_conn *conn; /* NULL: both sides are local regions of this backend */
     struct nxl_backend_mem *const *locals;
     /* conn != NULL: imported regions. conn == NULL: struct nxl_backend_mem of the other client. */
@@ -113,8 +115,9 @@ struct nxl_op {
     const struct nxl_piece *pieces;
     uint32_t local_count, remote_count, piece_count;
     uint32_t reserved;
-    uint64_t bytes;       /* sum over pieces */
-    uint64_t deadline_ns; /* CLOCK_MONOTONIC, 0: none. The agent enforces it too; a hint to give up */
+    uint64_t bytes; /* sum over pieces */
+    uint64_t
+        deadline_ns; /* CLOCK_MONOTONIC, 0: none. The agent enforces it too; a hint to give up */
 };
 
 #define NXL_CAP_LOCAL (1u << 0)   /* moves between two regions of the same agent (conn == NULL) */
@@ -131,7 +134,8 @@ struct nxl_backend_caps {
     uint64_t piece_len_max; /* bytes, 0: no limit */
     int32_t path;           /* best enum nxl_path_class it can take */
     uint32_t honesty;       /* enum nxl_honesty */
-    /* Cost model for the planner, in ns: op + pieces * piece + bytes * 1000 / kb (see plan/cost.h) */
+    /* Cost model for the planner, in ns: op + pieces * piece + bytes * 1000 / kb (see plan/cost.h)
+     */
     uint64_t op_ns, piece_ns, kib_ns;
 };
 enum nxl_honesty {
@@ -153,11 +157,13 @@ struct nxl_backend_ops {
     const struct nxl_option *options; /* ends with key == NULL; may be NULL */
 
     /* Required. Borrows host and config (config only for the call). Gives *ret to close().
-     * NXL_NOT_SUPPORTED: the vendor library or device is absent; err says which. May block shortly. */
+     * NXL_NOT_SUPPORTED: the vendor library or device is absent; err says which. May block shortly.
+     */
     enum nxl_code (*open)(struct nxl_host *host, const struct nxl_config *config,
                           struct nxl_backend **ret, struct nxl_err *err);
     /* Required. Shutdown only, may block: returns when every op is complete and quiesced.
-     * Also frees regions, connections and keys that are still there. Accepts NULL and half-opened. */
+     * Also frees regions, connections and keys that are still there. Accepts NULL and half-opened.
+     */
     void (*close)(struct nxl_backend *backend);
     /* Required. Fills *ret (its size is set by the caller). */
     void (*query)(struct nxl_backend *backend, struct nxl_backend_caps *ret);
@@ -170,9 +176,10 @@ struct nxl_backend_ops {
                                     struct nxl_err *err);
 
     /* Required. Never blocks. NXL_OK promises exactly one complete(), never from inside this call;
-     * any other code promises none and changes nothing. NXL_AGAIN is back-pressure: ready() follows.
-     * Lends op (with its arrays) until complete(), its memory until quiesced. */
-    enum nxl_code (*submit)(struct nxl_backend *backend, const struct nxl_op *op, struct nxl_err *err);
+     * any other code promises none and changes nothing. NXL_AGAIN is back-pressure: ready()
+     * follows. Lends op (with its arrays) until complete(), its memory until quiesced. */
+    enum nxl_code (*submit)(struct nxl_backend *backend, const struct nxl_op *op,
+                            struct nxl_err *err);
     /* NXL_CAP_CANCEL. Asks for an early end; the one complete() still comes, later. */
     void (*cancel)(struct nxl_backend *backend, uint64_t op_id);
     /* Optional. Loop thread; does a bounded amount of work; returns how many ops it advanced.
@@ -181,19 +188,23 @@ struct nxl_backend_ops {
     int (*progress)(struct nxl_backend *backend);
 
     /* NXL_CAP_REMOTE. Where others reach this instance; lent until close(). */
-    enum nxl_code (*address)(struct nxl_backend *backend, struct nxl_view *ret, struct nxl_err *err);
-    /* NXL_CAP_REMOTE. Never blocks; wiring up may go on behind. address is borrowed for the call. */
+    enum nxl_code (*address)(struct nxl_backend *backend, struct nxl_view *ret,
+                             struct nxl_err *err);
+    /* NXL_CAP_REMOTE. Never blocks; wiring up may go on behind. address is borrowed for the call.
+     */
     enum nxl_code (*connect)(struct nxl_backend *backend, struct nxl_view address,
                              struct nxl_backend_conn **ret, struct nxl_err *err);
     /* NXL_CAP_REMOTE. Takes conn and all that was imported through it. Running ops on it complete
      * with NXL_REMOTE_DISCONNECT. Never blocks; tearing down may go on behind. */
     void (*disconnect)(struct nxl_backend *backend, struct nxl_backend_conn *conn);
-    /* NXL_CAP_REMOTE. Writes at most NXL_BACKEND_KEY_MAX bytes to buf, their number to *ret_size. */
+    /* NXL_CAP_REMOTE. Writes at most NXL_BACKEND_KEY_MAX bytes to buf, their number to *ret_size.
+     */
     enum nxl_code (*export_key)(struct nxl_backend *backend, struct nxl_backend_mem *mem, void *buf,
                                 size_t *ret_size, struct nxl_err *err);
     /* NXL_CAP_REMOTE. A damaged key is NXL_MISMATCH. Freed by forget() or with its conn. */
     enum nxl_code (*import_key)(struct nxl_backend *backend, struct nxl_backend_conn *conn,
-                                struct nxl_view key, struct nxl_backend_remote **ret, struct nxl_err *err);
+                                struct nxl_view key, struct nxl_backend_remote **ret,
+                                struct nxl_err *err);
     /* NXL_CAP_REMOTE. Called when no op uses it. */
     void (*forget)(struct nxl_backend *backend, struct nxl_backend_remote *remote);
 };

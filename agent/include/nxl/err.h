@@ -31,7 +31,7 @@ extern "C" {
 /* X(name, number, NIXL's or our short word, retryable, one sentence).
  * 1 to -12 carry the numbers and meanings of NIXL's nixl_status_t; from -32 on they are ours. */
 #define NXL_CODES(X)                                                                               \
-    X(AGAIN, 2, "again", 1, "busy now; the same call may succeed later")                            \
+    X(AGAIN, 2, "again", 1, "busy now; the same call may succeed later")                           \
     X(IN_PROG, 1, "in_progress", 0, "the transfer is running")                                     \
     X(OK, 0, "success", 0, "success")                                                              \
     X(NOT_POSTED, -1, "not_posted", 0, "the transfer was never posted")                            \
@@ -71,13 +71,14 @@ enum nxl_code {
 struct nxl_err {
     int32_t code;                 /* same value the call returned */
     int32_t os;                   /* errno or transport status, 0 if none */
-    char text[NXL_ERR_TEXT_SIZE]; /* outermost step first: "register: map fd: Cannot allocate memory" */
+    char text[NXL_ERR_TEXT_SIZE]; /* outermost step first: "register: map fd: Cannot allocate
+                                     memory" */
 };
 
 /* Both accept err == NULL and return code, so that `return nxl_err_set(...)` reads well.
  * With os != 0 and positive, strerror(os) is appended. */
-NXL_EXPORT enum nxl_code nxl_err_set(struct nxl_err *err, enum nxl_code code, int os, const char *fmt, ...)
-    NXL_PRINTF(4, 5);
+NXL_EXPORT enum nxl_code nxl_err_set(struct nxl_err *err, enum nxl_code code, int os,
+                                     const char *fmt, ...) NXL_PRINTF(4, 5);
 /* Puts "what: " in front of the text that is there; keeps os. */
 NXL_EXPORT enum nxl_code nxl_err_wrap(struct nxl_err *err, enum nxl_code code, const char *fmt, ...)
     NXL_PRINTF(3, 4);

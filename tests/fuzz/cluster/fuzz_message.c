@@ -1,4 +1,5 @@
-/* fuzz_message.c - frames of another agent; whatever decodes must encode and decode to the same again. */
+/* fuzz_message.c - frames of another agent; whatever decodes must encode and decode to the same
+ * again. */
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "cluster/message.h"
@@ -22,7 +23,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     nxl_bytes_clear(&first);
     nxl_bytes_clear(&second);
     NXL_ASSERT(nxl_message_encode(&message, &first, &err) == NXL_OK);
-    NXL_ASSERT(nxl_message_decode(again, (struct nxl_view){first.data + 4, first.size - 4}, &message, &err) == NXL_OK);
+    NXL_ASSERT(nxl_message_decode(again, (struct nxl_view){first.data + 4, first.size - 4},
+                                  &message, &err) == NXL_OK);
     NXL_ASSERT(nxl_message_encode(&message, &second, &err) == NXL_OK);
     NXL_ASSERT(first.size == second.size && memcmp(first.data, second.data, first.size) == 0);
     return 0;

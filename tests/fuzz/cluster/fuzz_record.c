@@ -1,4 +1,5 @@
-/* fuzz_record.c - records and blobs, raw and with size and digest repaired so that the fields are reached. */
+/* fuzz_record.c - records and blobs, raw and with size and digest repaired so that the fields are
+ * reached. */
 #include "base/assert.h"
 #include "base/bytes.h"
 #include "cluster/record.h"
@@ -17,7 +18,8 @@ static void try_one(const void *data, size_t size)
         return;
     nxl_bytes_clear(&bytes);
     NXL_ASSERT(nxl_record_encode(&record, &bytes, &err) == NXL_OK);
-    NXL_ASSERT(nxl_record_decode((struct nxl_view){bytes.data, bytes.size}, &record, &err) == NXL_OK);
+    NXL_ASSERT(nxl_record_decode((struct nxl_view){bytes.data, bytes.size}, &record, &err) ==
+               NXL_OK);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -27,9 +27,11 @@ static int compare(const void *a, const void *b)
 static void report(const char *what, uint64_t len, uint64_t *ns, unsigned count, const char *device)
 {
     qsort(ns, count, sizeof(*ns), compare);
-    printf("{\"what\": \"%s\", \"bytes\": %llu, \"best_us\": %.1f, \"median_us\": %.1f, \"best_gbs\": %.2f, "
-           "\"median_gbs\": %.2f, \"device\": \"%s\"}\n", what, (unsigned long long)len, (double)ns[0] / 1e3,
-           (double)ns[count / 2] / 1e3, (double)len / (double)ns[0], (double)len / (double)ns[count / 2], device);
+    printf("{\"what\": \"%s\", \"bytes\": %llu, \"best_us\": %.1f, \"median_us\": %.1f, "
+           "\"best_gbs\": %.2f, "
+           "\"median_gbs\": %.2f, \"device\": \"%s\"}\n",
+           what, (unsigned long long)len, (double)ns[0] / 1e3, (double)ns[count / 2] / 1e3,
+           (double)len / (double)ns[0], (double)len / (double)ns[count / 2], device);
 }
 
 struct bench {
@@ -47,14 +49,18 @@ static int bench_open(struct bench *bench, struct nxl_err *err)
     struct nxl_memory memory = {.kind = NXL_MEM_DRAM, .size = REGION, .fd = -1};
 
     bench->rig = ucx_rig_open(settings, err);
-    bench->base = mmap(NULL, REGION, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    bench->base = mmap(NULL, REGION, PROT_READ | PROT_WRITE,
+                       MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     memory.base = bench->base;
-    if (bench->rig == NULL || bench->base == MAP_FAILED || !far_spawn(&bench->far, REGION, settings) ||
+    if (bench->rig == NULL || bench->base == MAP_FAILED ||
+        !far_spawn(&bench->far, REGION, settings) ||
         ops->register_mem(bench->rig->backend, &memory, &bench->mem, err) != NXL_OK ||
-        ops->connect(bench->rig->backend, (struct nxl_view){bench->far.address, bench->far.address_size},
-                     &bench->conn, err) != NXL_OK ||
-        ops->import_key(bench->rig->backend, bench->conn, (struct nxl_view){bench->far.key, bench->far.key_size},
-                        &bench->remote, err) != NXL_OK)
+        ops->connect(bench->rig->backend,
+                     (struct nxl_view){bench->far.address, bench->far.address_size}, &bench->conn,
+                     err) != NXL_OK ||
+        ops->import_key(bench->rig->backend, bench->conn,
+                        (struct nxl_view){bench->far.key, bench->far.key_size}, &bench->remote,
+                        err) != NXL_OK)
         return 0;
     memset(bench->base, 1, REGION);
     memset(bench->far.base, 2, REGION);
@@ -68,12 +74,13 @@ static int bench_moves(struct bench *bench, int kind, uint64_t len, unsigned cou
     uint64_t ns[256];
 
     for (unsigned i = 0; i < count; i++) {
-        struct ucx_rig_op *op = ucx_rig_op_new(bench->rig, kind, bench->conn, bench->mem, bench->remote);
+        struct ucx_rig_op *op =
+            ucx_rig_op_new(bench->rig, kind, bench->conn, bench->mem, bench->remote);
         uint64_t started = ucx_rig_now_ns();
 
         op->single = (struct nxl_piece){.len = len, .count = 1};
-        if (ucx_rig_submit(bench->rig, op, &err) != NXL_OK || !ucx_rig_wait_quiet(bench->rig, op, 30000) ||
-            op->outcome.code != NXL_OK) {
+        if (ucx_rig_submit(bench->rig, op, &err) != NXL_OK ||
+            !ucx_rig_wait_quiet(bench->rig, op, 30000) || op->outcome.code != NXL_OK) {
             fprintf(stderr, "failed: %s %s\n", err.text, op->outcome.text);
             return 0;
         }
@@ -122,7 +129,8 @@ int main(int argc, char **argv)
     for (size_t s = 0; s < sizeof(sizes) / sizeof(sizes[0]); s++) {
         unsigned count = sizes[s] >= 8 << 20 ? 15 : 100;
 
-        if (!bench_moves(&bench, NXL_READ, sizes[s], count) || !bench_moves(&bench, NXL_WRITE, sizes[s], count))
+        if (!bench_moves(&bench, NXL_READ, sizes[s], count) ||
+            !bench_moves(&bench, NXL_WRITE, sizes[s], count))
             return 1;
         bench_memcpy(&bench, sizes[s], count);
     }

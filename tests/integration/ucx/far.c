@@ -1,5 +1,5 @@
-/* far.c - the far side: this program executed again (UCX must not come up in a forked child), with a
- * memfd that both sides map, so that the test sees what really arrived. */
+/* far.c - the far side: this program executed again (UCX must not come up in a forked child), with
+ * a memfd that both sides map, so that the test sees what really arrived. */
 #include "integration/ucx/ucx_rig.h"
 
 #include <poll.h>
@@ -97,7 +97,8 @@ int far_spawn(struct far *far, uint64_t size, const char *const *settings)
     }
     close(pair[1]);
     readable.fd = far->socket;
-    if (poll(&readable, 1, 20000) != 1 || read(far->socket, &hello, sizeof(hello)) != sizeof(hello)) {
+    if (poll(&readable, 1, 20000) != 1 ||
+        read(far->socket, &hello, sizeof(hello)) != sizeof(hello)) {
         far_close(far);
         return 0;
     }
@@ -124,7 +125,8 @@ void far_close(struct far *far)
 
     if (far->socket > 0)
         close(far->socket);
-    for (int tries = 0; far->pid > 0 && tries < 500 && waitpid(far->pid, &status, WNOHANG) == 0; tries++) {
+    for (int tries = 0; far->pid > 0 && tries < 500 && waitpid(far->pid, &status, WNOHANG) == 0;
+         tries++) {
         if (tries == 400)
             kill(far->pid, SIGKILL);
         poll(NULL, 0, 10);

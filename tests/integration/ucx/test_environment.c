@@ -1,5 +1,5 @@
-/* test_environment.c - no library, a second copy of it, foreign variables. Each runs in a process of
- * its own, executed again, since UCX can be loaded only once. */
+/* test_environment.c - no library, a second copy of it, foreign variables. Each runs in a process
+ * of its own, executed again, since UCX can be loaded only once. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -59,7 +59,8 @@ static int foreign_main(void)
 
 static int file_copy(const char *from, const char *to)
 {
-    int in = open(from, O_RDONLY | O_CLOEXEC), out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700);
+    int in = open(from, O_RDONLY | O_CLOEXEC),
+        out = open(to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0700);
     struct stat stat;
     int copied = in >= 0 && out >= 0 && fstat(in, &stat) == 0 &&
                  sendfile(out, in, NULL, (size_t)stat.st_size) == stat.st_size;

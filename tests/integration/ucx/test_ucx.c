@@ -40,9 +40,11 @@ void pair_connect(struct pair *pair)
     struct nxl_backend *backend = pair->rig->backend;
 
     assert_true(far_spawn(&pair->far, pair->size, ucx_settings));
-    if (nxl_backend_ucx_ops.connect(backend, (struct nxl_view){pair->far.address, pair->far.address_size},
+    if (nxl_backend_ucx_ops.connect(backend,
+                                    (struct nxl_view){pair->far.address, pair->far.address_size},
                                     &pair->conn, &err) != NXL_OK ||
-        nxl_backend_ucx_ops.import_key(backend, pair->conn, (struct nxl_view){pair->far.key, pair->far.key_size},
+        nxl_backend_ucx_ops.import_key(backend, pair->conn,
+                                       (struct nxl_view){pair->far.key, pair->far.key_size},
                                        &pair->remote, &err) != NXL_OK)
         fail_msg("connect: %s", err.text);
 }
@@ -64,7 +66,8 @@ struct ucx_rig_op *pair_op(struct pair *pair, int kind, uint64_t offset, uint64_
 {
     struct ucx_rig_op *op = ucx_rig_op_new(pair->rig, kind, pair->conn, pair->mem, pair->remote);
 
-    op->single = (struct nxl_piece){.local_offset = offset, .remote_offset = offset, .len = len, .count = 1};
+    op->single =
+        (struct nxl_piece){.local_offset = offset, .remote_offset = offset, .len = len, .count = 1};
     return op;
 }
 
@@ -98,7 +101,8 @@ static void noise_fill(unsigned char *to, uint64_t size, uint64_t seed)
 
 static void every_size_arrives_and_nothing_beside_it(void **state)
 {
-    static const uint64_t sizes[] = {1, 3, 64, 255, 4096, 8191, 65536, 262144, 1000003, 1 << 20, 8 << 20, 64 << 20};
+    static const uint64_t sizes[] = {1,     3,      64,      255,     4096,    8191,
+                                     65536, 262144, 1000003, 1 << 20, 8 << 20, 64 << 20};
     struct pair pair;
 
     (void)state;
@@ -159,23 +163,29 @@ static void ten_thousand_scattered_pieces_arrive(void **state)
         for (uint32_t i = 0; i < PIECES; i++) {
             uint32_t other = (i * 7919u) % PIECES; /* 7919 is prime to 10000: a permutation */
 
-            op->pieces[i] = (struct nxl_piece){.local_offset = 4096u * i, .remote_offset = 4096u * other,
-                                               .len = 1 + i % 4096u, .count = 1};
+            op->pieces[i] = (struct nxl_piece){.local_offset = 4096u * i,
+                                               .remote_offset = 4096u * other,
+                                               .len = 1 + i % 4096u,
+                                               .count = 1};
         }
         noise_fill(from, pair.size, 5);
         memset(to, 0, pair.size);
         pair_run(&pair, op);
         for (uint32_t i = 0; i < PIECES; i++)
-            assert_memory_equal(pair.base + op->pieces[i].local_offset, pair.far.base + op->pieces[i].remote_offset,
-                                op->pieces[i].len);
+            assert_memory_equal(pair.base + op->pieces[i].local_offset,
+                                pair.far.base + op->pieces[i].remote_offset, op->pieces[i].len);
     }
     pair_close(&pair);
 }
 
 static void strided_rows_arrive_and_the_gaps_stay(void **state)
 {
-    struct nxl_piece piece = {.local_offset = 100, .remote_offset = 8, .len = 256, .local_stride = 1000,
-                              .remote_stride = 300, .count = 5000};
+    struct nxl_piece piece = {.local_offset = 100,
+                              .remote_offset = 8,
+                              .len = 256,
+                              .local_stride = 1000,
+                              .remote_stride = 300,
+                              .count = 5000};
     struct pair pair;
 
     (void)state;
@@ -189,7 +199,8 @@ static void strided_rows_arrive_and_the_gaps_stay(void **state)
         pair_run(&pair, op);
         for (uint32_t i = 0; i < piece.count; i++) {
             const unsigned char *near = pair.base + piece.local_offset + i * piece.local_stride;
-            const unsigned char *far = pair.far.base + piece.remote_offset + i * piece.remote_stride;
+            const unsigned char *far =
+                pair.far.base + piece.remote_offset + i * piece.remote_stride;
 
             assert_memory_equal(near, far, piece.len);
             assert_int_equal(kind == NXL_WRITE ? far[piece.len] : near[piece.len], 0xaa);
@@ -290,8 +301,11 @@ static void an_idle_backend_uses_no_processor(void **state)
     getrusage(RUSAGE_SELF, &before);
     nanosleep(&wait, NULL);
     getrusage(RUSAGE_SELF, &after);
-    used_us = (after.ru_utime.tv_sec - before.ru_utime.tv_sec + after.ru_stime.tv_sec - before.ru_stime.tv_sec) * 1000000l +
-              after.ru_utime.tv_usec - before.ru_utime.tv_usec + after.ru_stime.tv_usec - before.ru_stime.tv_usec;
+    used_us = (after.ru_utime.tv_sec - before.ru_utime.tv_sec + after.ru_stime.tv_sec -
+               before.ru_stime.tv_sec) *
+                  1000000l +
+              after.ru_utime.tv_usec - before.ru_utime.tv_usec + after.ru_stime.tv_usec -
+              before.ru_stime.tv_usec;
     assert_in_range(used_us, 0, 5000); /* 1 % of a core */
     pair_close(&pair);
 }

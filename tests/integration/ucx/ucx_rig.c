@@ -19,7 +19,8 @@ static const struct nxl_option *option_find(const char *key)
 
 static const char *config_text(const struct nxl_config *config, const char *key)
 {
-    const struct ucx_rig *rig = (const void *)((const char *)config - offsetof(struct ucx_rig, config));
+    const struct ucx_rig *rig =
+        (const void *)((const char *)config - offsetof(struct ucx_rig, config));
     size_t length = strlen(key);
 
     for (const char *const *row = rig->settings; row != NULL && *row != NULL; row++)
@@ -33,7 +34,8 @@ static int64_t config_number(const struct nxl_config *config, const char *key)
     static const struct {
         const char *unit;
         int64_t times;
-    } units[] = {{"ns", 1}, {"us", 1000}, {"ms", 1000000}, {"s", 1000000000}, {"Ki", 1024}, {"Mi", 1024 * 1024}};
+    } units[] = {{"ns", 1},         {"us", 1000}, {"ms", 1000000},
+                 {"s", 1000000000}, {"Ki", 1024}, {"Mi", 1024 * 1024}};
     char *end = NULL;
     int64_t value = strtoll(config_text(config, key), &end, 10);
 

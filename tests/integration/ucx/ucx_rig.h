@@ -1,5 +1,5 @@
-/* ucx_rig.h - one opened ucx backend with a host that records every callback, and far processes that
- * own another one. */
+/* ucx_rig.h - one opened ucx backend with a host that records every callback, and far processes
+ * that own another one. */
 #ifndef NXL_TESTS_INTEGRATION_UCX_RIG_H
 #define NXL_TESTS_INTEGRATION_UCX_RIG_H
 

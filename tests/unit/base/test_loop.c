@@ -216,7 +216,8 @@ static void an_error_is_reported_once_and_the_watch_rests(void **state)
     assert_false(nxl_loop_run_until(*state, never, NULL, 15 * NXL_MS));
     assert_int_equal(calls.events, NXL_WATCH_ERROR);
     assert_int_equal(calls.count, 1);
-    nxl_watch_change(calls.watch, NXL_WATCH_WRITE); /* the same as before the error, yet it starts */
+    nxl_watch_change(calls.watch,
+                     NXL_WATCH_WRITE); /* the same as before the error, yet it starts */
     calls.count = 0;
     assert_true(nxl_loop_run_until(*state, is_nonzero, &calls.count, PATIENCE));
     nxl_watch_close(calls.watch);

@@ -65,7 +65,8 @@ static void every_job_works_elsewhere_and_is_done_once_on_the_loop(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_job_works_elsewhere_and_is_done_once_on_the_loop)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_job_works_elsewhere_and_is_done_once_on_the_loop)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

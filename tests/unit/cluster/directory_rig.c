@@ -83,7 +83,8 @@ static void on_record(void *arg, const struct nxl_record *record, int withdrawn)
     uint32_t slot = (agent->records + agent->withdrawn) % RIG_EVENTS;
 
     (void)nxl_copy_text(agent->record[slot].name, sizeof(agent->record[slot].name), record->name);
-    (void)nxl_copy_text(agent->record[slot].incarnation, sizeof(agent->record[slot].incarnation), record->incarnation);
+    (void)nxl_copy_text(agent->record[slot].incarnation, sizeof(agent->record[slot].incarnation),
+                        record->incarnation);
     agent->record[slot].withdrawn = withdrawn;
     if (withdrawn)
         agent->withdrawn++;
@@ -91,7 +92,8 @@ static void on_record(void *arg, const struct nxl_record *record, int withdrawn)
         agent->records++;
 }
 
-static void on_fact(void *arg, const char *prefix, enum nxl_life life, const char *reason, const char *witness)
+static void on_fact(void *arg, const char *prefix, enum nxl_life life, const char *reason,
+                    const char *witness)
 {
     struct agent *agent = arg;
     uint32_t slot = agent->facts++ % RIG_EVENTS;
@@ -163,9 +165,16 @@ struct agent *agent_new(struct rig *rig, const char *node, const char *life)
 
 void agent_open(struct agent *agent)
 {
-    struct nxl_directory_options options = {.loop = agent->rig->loop, .metrics = agent->metrics,
-        .settings = agent->settings, .trust = agent->rig->trust, .cluster = "test", .node = agent->node,
-        .agent = agent->incarnation, .address = "127.0.0.1:7741", .ops = &ops, .arg = agent};
+    struct nxl_directory_options options = {.loop = agent->rig->loop,
+                                            .metrics = agent->metrics,
+                                            .settings = agent->settings,
+                                            .trust = agent->rig->trust,
+                                            .cluster = "test",
+                                            .node = agent->node,
+                                            .agent = agent->incarnation,
+                                            .address = "127.0.0.1:7741",
+                                            .ops = &ops,
+                                            .arg = agent};
     struct nxl_err err = {0};
 
     if (nxl_directory_open(&options, &agent->directory, &err) != NXL_OK)
@@ -219,8 +228,8 @@ void rig_record(struct nxl_record *record, const char *node, const char *agent, 
     record->revision = revision;
 }
 
-void agent_publish(struct agent *agent, const char *name, const char *incarnation, uint64_t revision,
-                   const char *label)
+void agent_publish(struct agent *agent, const char *name, const char *incarnation,
+                   uint64_t revision, const char *label)
 {
     static struct nxl_record record;
     struct nxl_err err = {0};
@@ -230,7 +239,8 @@ void agent_publish(struct agent *agent, const char *name, const char *incarnatio
         fail_msg("%s", err.text);
 }
 
-static void on_found(void *arg, enum nxl_code code, const struct nxl_record *record, const struct nxl_err *err)
+static void on_found(void *arg, enum nxl_code code, const struct nxl_record *record,
+                     const struct nxl_err *err)
 {
     struct answer *answer = arg;
 
@@ -245,14 +255,16 @@ static void on_found(void *arg, enum nxl_code code, const struct nxl_record *rec
     (void)nxl_copy_text(answer->text, sizeof(answer->text), err->text);
 }
 
-uint64_t agent_lookup(struct agent *agent, const char *name, const char *label, uint64_t wait_ms, struct answer *answer)
+uint64_t agent_lookup(struct agent *agent, const char *name, const char *label, uint64_t wait_ms,
+                      struct answer *answer)
 {
     struct nxl_err err = {0};
     uint64_t ticket = 0;
 
     memset(answer, 0, sizeof(*answer));
-    if (nxl_directory_lookup(agent->directory, "default", name, label, wait_ms > 0 ? nxl_now_ns() + wait_ms * NXL_MS : 0,
-                             on_found, answer, &ticket, &err) != NXL_OK)
+    if (nxl_directory_lookup(agent->directory, "default", name, label,
+                             wait_ms > 0 ? nxl_now_ns() + wait_ms * NXL_MS : 0, on_found, answer,
+                             &ticket, &err) != NXL_OK)
         fail_msg("%s", err.text);
     assert_int_equal(answer->calls, 0); /* never from inside */
     return ticket;
@@ -288,12 +300,14 @@ int rig_exists(struct rig *rig, const char *key)
 
 int rig_has_record(struct rig *rig, const char *node, const char *field)
 {
-    return redis_server_ask(rig->server, "HEXISTS " KEY("peers:%s") " %s", node, field)->integer == 1;
+    return redis_server_ask(rig->server, "HEXISTS " KEY("peers:%s") " %s", node, field)->integer ==
+           1;
 }
 
 void rig_name_holder(struct rig *rig, const char *name, char *to, size_t room)
 {
-    const struct redisReply *reply = redis_server_ask(rig->server, "HGET " KEY("name:default/%s") " incarnation", name);
+    const struct redisReply *reply =
+        redis_server_ask(rig->server, "HGET " KEY("name:default/%s") " incarnation", name);
 
     (void)nxl_copy_text(to, room, reply->type == REDIS_REPLY_STRING ? reply->str : "(nobody)");
 }

@@ -69,9 +69,10 @@ struct agent *agent_start(struct rig *rig, const char *node, const char *life); 
 void agent_close(struct agent *agent);
 int agent_is_up(void *agent);
 int agent_is_down(void *agent);
-void agent_publish(struct agent *agent, const char *name, const char *incarnation, uint64_t revision,
-                   const char *label);
-uint64_t agent_lookup(struct agent *agent, const char *name, const char *label, uint64_t wait_ms, struct answer *answer);
+void agent_publish(struct agent *agent, const char *name, const char *incarnation,
+                   uint64_t revision, const char *label);
+uint64_t agent_lookup(struct agent *agent, const char *name, const char *label, uint64_t wait_ms,
+                      struct answer *answer);
 int answer_came(void *answer);
 int agent_metric(struct agent *agent, const char *name); /* one without labels */
 

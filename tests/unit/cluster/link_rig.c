@@ -139,8 +139,8 @@ static void set(struct side *side, const char *key, const char *value)
         fail_msg("setting %s: %s", key, err.text);
 }
 
-enum nxl_code side_try_open(struct side *side, struct nxl_loop *loop, const char *node, const char *agent,
-                            const char *const *settings, struct nxl_err *err)
+enum nxl_code side_try_open(struct side *side, struct nxl_loop *loop, const char *node,
+                            const char *agent, const char *const *settings, struct nxl_err *err)
 {
     struct nxl_links_options options;
     enum nxl_code code;
@@ -413,8 +413,9 @@ static void proxy_on_accept(void *arg, int fd, unsigned events)
     for (int i = 0; i < 2; i++) {
         pair->ends[i].pair = pair;
         pair->ends[i].other = &pair->ends[1 - i];
-        assert_int_equal(nxl_watch_open(proxy->loop, pair->ends[i].fd, i == 0 ? NXL_WATCH_READ : NXL_WATCH_WRITE,
-                                        end_on_event, &pair->ends[i], &pair->ends[i].watch, &err),
+        assert_int_equal(nxl_watch_open(proxy->loop, pair->ends[i].fd,
+                                        i == 0 ? NXL_WATCH_READ : NXL_WATCH_WRITE, end_on_event,
+                                        &pair->ends[i], &pair->ends[i].watch, &err),
                          NXL_OK);
     }
     end_want(&pair->ends[0]);
@@ -431,8 +432,9 @@ struct proxy *proxy_open(struct nxl_loop *loop)
     proxy->loop = loop;
     proxy->fd = raw_listen(&proxy->port);
     (void)snprintf(proxy->address, sizeof(proxy->address), "127.0.0.1:%d", proxy->port);
-    assert_int_equal(
-        nxl_watch_open(loop, proxy->fd, NXL_WATCH_READ, proxy_on_accept, proxy, &proxy->watch, &err), NXL_OK);
+    assert_int_equal(nxl_watch_open(loop, proxy->fd, NXL_WATCH_READ, proxy_on_accept, proxy,
+                                    &proxy->watch, &err),
+                     NXL_OK);
     return proxy;
 }
 
@@ -560,7 +562,8 @@ int raw_listen(int *ret_port)
 
 void raw_send(int fd, const void *data, size_t size)
 {
-    (void)!send(fd, data, size, MSG_NOSIGNAL); /* the far side may have ended it already: that is the point */
+    (void)!send(fd, data, size,
+                MSG_NOSIGNAL); /* the far side may have ended it already: that is the point */
 }
 
 /* 1: a byte or more can be read or the end is there. */
@@ -619,8 +622,8 @@ int raw_ended(struct nxl_loop *loop, int fd)
     return 0;
 }
 
-void raw_hello(struct nxl_bytes *to, unsigned min, unsigned max, const char *cluster, const char *node,
-               const char *agent)
+void raw_hello(struct nxl_bytes *to, unsigned min, unsigned max, const char *cluster,
+               const char *node, const char *agent)
 {
     const struct nxl_message hello = {.type = NXL_MESSAGE_HELLO,
                                       .version_min = (uint16_t)min,

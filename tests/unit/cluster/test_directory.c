@@ -1,5 +1,5 @@
-/* test_directory.c - publish, look up and withdraw through a real Redis; what is in the store and for
- * how long. */
+/* test_directory.c - publish, look up and withdraw through a real Redis; what is in the store and
+ * for how long. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -41,7 +41,8 @@ static void a_published_peer_is_found_by_name_at_another_agent(void **state)
 
 static void a_name_may_hold_what_keys_and_formats_find_special(void **state)
 {
-    static const char *const names[] = {"with space", "100%s%n", "{x}:y", "a*b?[c]", "\"q\\", "gr\xc3\xbc\xc3\x9f"};
+    static const char *const names[] = {"with space", "100%s%n", "{x}:y",
+                                        "a*b?[c]",    "\"q\\",   "gr\xc3\xbc\xc3\x9f"};
     struct rig *rig = *state;
     struct agent *one = agent_start(rig, "n1", "a");
 
@@ -108,7 +109,8 @@ static void the_stream_wakes_a_waiter_long_before_it_would_ask_again(void **stat
     struct nxl_err err = {0};
     uint64_t start;
 
-    assert_int_equal(nxl_settings_set(two->settings, "store.wait_poll", "1h", "test", &err), NXL_OK);
+    assert_int_equal(nxl_settings_set(two->settings, "store.wait_poll", "1h", "test", &err),
+                     NXL_OK);
     agent_open(two);
     rig_until(rig, agent_is_up, two);
     (void)agent_lookup(two, "late", "", 4000, &answer);
@@ -250,7 +252,8 @@ static void a_name_moves_only_forward_to_the_newer_life(void **state)
     rig_until(rig, answer_came, &answer);
     assert_string_equal(answer.incarnation, "n2/boot/1");
 
-    nxl_directory_withdraw(one->directory, "n1/boot/1"); /* the first life's end is not the second's */
+    nxl_directory_withdraw(one->directory,
+                           "n1/boot/1"); /* the first life's end is not the second's */
     rig_until_record(rig, "n1", "n1/boot/1", 0);
     rig_name_holder(rig, "p", holder, sizeof(holder));
     assert_string_equal(holder, "n2/boot/1");
@@ -269,7 +272,8 @@ static void an_index_entry_without_its_record_finds_nothing(void **state)
     struct agent *one = agent_start(rig, "n1", "a");
     struct answer answer;
 
-    (void)redis_server_ask(rig->server, "HSET " KEY("name:default/ghost") " incarnation n9/boot/1 node n9 stamp 1");
+    (void)redis_server_ask(
+        rig->server, "HSET " KEY("name:default/ghost") " incarnation n9/boot/1 node n9 stamp 1");
     (void)agent_lookup(one, "ghost", "", 0, &answer);
     rig_until(rig, answer_came, &answer);
     assert_int_equal(answer.code, NXL_NOT_FOUND);
@@ -284,7 +288,8 @@ static void a_damaged_or_misplaced_record_is_refused(void **state)
     struct agent *one = agent_start(rig, "n1", "a");
     struct answer answer;
 
-    (void)redis_server_ask(rig->server, "HSET " KEY("name:default/bad") " incarnation n9/boot/1 node n9 stamp 1");
+    (void)redis_server_ask(
+        rig->server, "HSET " KEY("name:default/bad") " incarnation n9/boot/1 node n9 stamp 1");
     (void)redis_server_ask(rig->server, "HSET " KEY("peers:n9") " n9/boot/1 %s", "not a record");
     (void)agent_lookup(one, "bad", "", 0, &answer);
     rig_until(rig, answer_came, &answer);
@@ -292,7 +297,8 @@ static void a_damaged_or_misplaced_record_is_refused(void **state)
 
     agent_publish(one, "p", "n1/boot/1", 1, "");
     rig_until_record(rig, "n1", "n1/boot/1", 1);
-    (void)redis_server_ask(rig->server, "HSET " KEY("name:default/other") " incarnation n1/boot/1 node n1 stamp 1");
+    (void)redis_server_ask(
+        rig->server, "HSET " KEY("name:default/other") " incarnation n1/boot/1 node n1 stamp 1");
     (void)agent_lookup(one, "other", "", 0, &answer);
     rig_until(rig, answer_came, &answer);
     assert_int_equal(answer.code, NXL_MISMATCH);
@@ -327,7 +333,8 @@ static void every_key_but_streams_and_epoch_expires(void **state)
     rig_until_record(rig, "n1", "n1/boot/1", 1);
     rig_run_ms(rig, 2 * RIG_LEASE_MS);
     for (size_t i = 0; i < NXL_COUNT_OF(keys); i++)
-        assert_in_range(redis_server_ask(rig->server, "PTTL %s", keys[i])->integer, 1, 2 * RIG_LEASE_MS);
+        assert_in_range(redis_server_ask(rig->server, "PTTL %s", keys[i])->integer, 1,
+                        2 * RIG_LEASE_MS);
     assert_int_equal(redis_server_ask(rig->server, "PTTL " KEY("epoch"))->integer, -1);
     agent_close(one);
 }
@@ -335,7 +342,8 @@ static void every_key_but_streams_and_epoch_expires(void **state)
 /* ---- kill -9 ---- */
 
 /* A process of its own that publishes and lives on until it is killed. */
-static pid_t spawn_agent(struct rig *rig, const char *node, const char *name, const char *incarnation)
+static pid_t spawn_agent(struct rig *rig, const char *node, const char *name,
+                         const char *incarnation)
 {
     pid_t pid = fork();
 
@@ -402,7 +410,8 @@ static void two_hundred_killed_agents_leave_no_keys(void **state)
 {
     struct rig *rig = *state;
     struct agent *live = agent_start(rig, "live", "a");
-    struct cycle_question question = {rig, 6}; /* node peers name of the live one; changes epoch, perhaps dead */
+    struct cycle_question question = {
+        rig, 6}; /* node peers name of the live one; changes epoch, perhaps dead */
 
     agent_publish(live, "live", "live/boot/1", 1, "");
     rig_until_record(rig, "live", "live/boot/1", 1);
@@ -440,8 +449,9 @@ static void without_a_store_every_call_says_so(void **state)
     rig_record(&record, "n1", one->incarnation, "p", "n1/boot/1", 1);
     assert_int_equal(nxl_directory_publish(one->directory, &record, "", &err), NXL_NOT_SUPPORTED);
     assert_non_null(strstr(err.text, "store.url"));
-    assert_int_equal(nxl_directory_lookup(one->directory, "default", "p", "", 0, NULL, NULL, &ticket, &err),
-                     NXL_NOT_SUPPORTED);
+    assert_int_equal(
+        nxl_directory_lookup(one->directory, "default", "p", "", 0, NULL, NULL, &ticket, &err),
+        NXL_NOT_SUPPORTED);
     assert_int_equal(ticket, 77);
     nxl_directory_withdraw(one->directory, "n1/boot/1");
     nxl_directory_fact(one->directory, "n1/boot/1", NXL_LIFE_DEAD, "test");
@@ -470,14 +480,20 @@ static void settings_that_cannot_work_are_refused_at_open(void **state)
         int is_node = strcmp(rows[i].key, "node") == 0;
         struct agent *one = agent_new(rig, is_node ? rows[i].value : "n1", "a");
         struct nxl_directory_ops none = {0};
-        struct nxl_directory_options options = {.loop = rig->loop, .metrics = one->metrics,
-            .settings = one->settings, .cluster = "test", .node = one->node, .agent = "n1/boot/a",
-            .address = "127.0.0.1:1", .ops = &none};
+        struct nxl_directory_options options = {.loop = rig->loop,
+                                                .metrics = one->metrics,
+                                                .settings = one->settings,
+                                                .cluster = "test",
+                                                .node = one->node,
+                                                .agent = "n1/boot/a",
+                                                .address = "127.0.0.1:1",
+                                                .ops = &none};
         struct nxl_directory *directory = NULL;
         struct nxl_err err = {0};
 
         if (!is_node)
-            assert_int_equal(nxl_settings_set(one->settings, rows[i].key, rows[i].value, "test", &err), NXL_OK);
+            assert_int_equal(
+                nxl_settings_set(one->settings, rows[i].key, rows[i].value, "test", &err), NXL_OK);
         assert_int_equal(nxl_directory_open(&options, &directory, &err), NXL_CONFIG);
         assert_null(directory);
         assert_non_null(strstr(err.text, rows[i].says));
@@ -504,9 +520,10 @@ int main(void)
         WITH_SERVER(every_key_but_streams_and_epoch_expires),
         WITH_SERVER(what_a_killed_agent_published_lapses),
         WITH_SERVER(two_hundred_killed_agents_leave_no_keys),
-        cmocka_unit_test_setup_teardown(without_a_store_every_call_says_so, rig_setup_no_server, rig_teardown),
-        cmocka_unit_test_setup_teardown(settings_that_cannot_work_are_refused_at_open, rig_setup_no_server,
+        cmocka_unit_test_setup_teardown(without_a_store_every_call_says_so, rig_setup_no_server,
                                         rig_teardown),
+        cmocka_unit_test_setup_teardown(settings_that_cannot_work_are_refused_at_open,
+                                        rig_setup_no_server, rig_teardown),
     };
     int skip = rig_skip_without_redis();
 

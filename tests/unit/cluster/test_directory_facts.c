@@ -1,4 +1,5 @@
-/* test_directory_facts.c - the `dead` stream: told, heard, signed; and everything that is not believed. */
+/* test_directory_facts.c - the `dead` stream: told, heard, signed; and everything that is not
+ * believed. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -55,13 +56,15 @@ static void until_refused(struct agent *agent, int refused)
 /* Puts an entry into the stream behind the agents' backs. */
 static void inject(struct rig *rig, struct nxl_view text, struct nxl_view signature)
 {
-    const char *words[] = {"XADD", KEY("dead"), "*", "text", text.data, "signature", signature.data};
+    const char *words[] = {"XADD",    KEY("dead"), "*",           "text",
+                           text.data, "signature", signature.data};
     uint64_t sizes[] = {4, strlen(KEY("dead")), 1, 4, text.size, 9, signature.size};
 
     assert_int_equal(redis_server_ask_argv(rig->server, 7, words, sizes)->type, REDIS_REPLY_STRING);
 }
 
-static void make_text(struct nxl_bytes *to, const char *cluster, const char *prefix, enum nxl_life life)
+static void make_text(struct nxl_bytes *to, const char *cluster, const char *prefix,
+                      enum nxl_life life)
 {
     struct directory_fact_text fact = {.life = life, .reason = "exited", .witness = "n1/boot/a"};
 
@@ -79,14 +82,16 @@ static void a_fact_survives_its_text(void **state)
     struct nxl_err err = {0};
 
     make_text(&text, "test", "n1/boot/1", NXL_LIFE_DEAD);
-    assert_int_equal(directory_fact_decode((struct nxl_view){text.data, text.size}, &fact, &err), NXL_OK);
+    assert_int_equal(directory_fact_decode((struct nxl_view){text.data, text.size}, &fact, &err),
+                     NXL_OK);
     assert_string_equal(fact.cluster, "test");
     assert_string_equal(fact.prefix, "n1/boot/1");
     assert_string_equal(fact.reason, "exited");
     assert_string_equal(fact.witness, "n1/boot/a");
     assert_int_equal(fact.life, NXL_LIFE_DEAD);
     for (size_t cut = 0; cut < text.size; cut++)
-        assert_int_equal(directory_fact_decode((struct nxl_view){text.data, cut}, &fact, &err), NXL_MISMATCH);
+        assert_int_equal(directory_fact_decode((struct nxl_view){text.data, cut}, &fact, &err),
+                         NXL_MISMATCH);
     nxl_bytes_fini(&text);
 }
 
@@ -113,7 +118,8 @@ static void malformed_texts_are_refused_by_the_name_of_the_line(void **state)
         struct directory_fact_text fact;
         struct nxl_err err = {0};
 
-        assert_int_equal(directory_fact_decode((struct nxl_view){rows[i].text, strlen(rows[i].text)}, &fact, &err),
+        assert_int_equal(directory_fact_decode(
+                             (struct nxl_view){rows[i].text, strlen(rows[i].text)}, &fact, &err),
                          NXL_MISMATCH);
         if (strstr(err.text, rows[i].says) == NULL)
             fail_msg("row %zu says: %s", i, err.text);
@@ -128,7 +134,8 @@ static void a_fact_reaches_every_other_agent_and_not_its_teller(void **state)
     struct agent *one = agent_start(rig, "n1", "a"), *two = agent_start(rig, "n2", "b"), *three;
     uint64_t start;
 
-    rig_run_ms(rig, 50); /* both read the stream by now, so that the time below is that of the stream */
+    rig_run_ms(rig,
+               50); /* both read the stream by now, so that the time below is that of the stream */
     start = nxl_now_ns();
     nxl_directory_fact(one->directory, "n1/boot/1", NXL_LIFE_DEAD, "signal 9\n(killed)");
     until_facts(two, 1);
@@ -212,31 +219,37 @@ static void nonsense_in_the_stream_is_refused_and_stops_nothing(void **state)
 
 /* ---- signed ---- */
 
-static struct nxl_trust *make_trust(struct rig *rig, const char *authority, const char *cluster, const char *node)
+static struct nxl_trust *make_trust(struct rig *rig, const char *authority, const char *cluster,
+                                    const char *node)
 {
     char command[1024], cert[256], key[256], ca[256];
     struct nxl_trust *trust = NULL;
     struct nxl_err err = {0};
 
-    (void)snprintf(command, sizeof(command), "'%s/certs.sh' '%s/%s' %s %s >/dev/null 2>&1", NXL_DEPLOY,
-                   redis_server_folder(rig->server), authority, cluster, node);
+    (void)snprintf(command, sizeof(command), "'%s/certs.sh' '%s/%s' %s %s >/dev/null 2>&1",
+                   NXL_DEPLOY, redis_server_folder(rig->server), authority, cluster, node);
     assert_int_equal(system(command), 0);
-    (void)snprintf(cert, sizeof(cert), "%s/%s/%s.pem", redis_server_folder(rig->server), authority, node);
-    (void)snprintf(key, sizeof(key), "%s/%s/%s.key", redis_server_folder(rig->server), authority, node);
+    (void)snprintf(cert, sizeof(cert), "%s/%s/%s.pem", redis_server_folder(rig->server), authority,
+                   node);
+    (void)snprintf(key, sizeof(key), "%s/%s/%s.key", redis_server_folder(rig->server), authority,
+                   node);
     (void)snprintf(ca, sizeof(ca), "%s/%s/ca.pem", redis_server_folder(rig->server), authority);
     if (nxl_trust_open(cert, key, ca, cluster, node, &trust, &err) != NXL_OK)
         fail_msg("%s", err.text);
     return trust;
 }
 
-static void inject_signed(struct rig *rig, struct nxl_trust *signer, const char *cluster, const char *prefix)
+static void inject_signed(struct rig *rig, struct nxl_trust *signer, const char *cluster,
+                          const char *prefix)
 {
     struct nxl_bytes text = {0}, signature = {0};
     struct nxl_err err = {0};
 
     make_text(&text, cluster, prefix, NXL_LIFE_DEAD);
-    assert_int_equal(nxl_trust_sign(signer, (struct nxl_view){text.data, text.size}, &signature, &err), NXL_OK);
-    inject(rig, (struct nxl_view){text.data, text.size}, (struct nxl_view){signature.data, signature.size});
+    assert_int_equal(
+        nxl_trust_sign(signer, (struct nxl_view){text.data, text.size}, &signature, &err), NXL_OK);
+    inject(rig, (struct nxl_view){text.data, text.size},
+           (struct nxl_view){signature.data, signature.size});
     nxl_bytes_fini(&text);
     nxl_bytes_fini(&signature);
 }
@@ -244,7 +257,8 @@ static void inject_signed(struct rig *rig, struct nxl_trust *signer, const char 
 static void only_the_node_where_it_lives_is_believed(void **state)
 {
     struct rig *rig = *state;
-    struct nxl_trust *n1 = make_trust(rig, "ca", "test", "n1"), *n2 = make_trust(rig, "ca", "test", "n2");
+    struct nxl_trust *n1 = make_trust(rig, "ca", "test", "n1"),
+                     *n2 = make_trust(rig, "ca", "test", "n2");
     struct nxl_trust *n3 = make_trust(rig, "ca", "test", "n3");
     struct nxl_trust *stranger = make_trust(rig, "other-ca", "test", "n1");
     struct nxl_trust *longer = make_trust(rig, "ca", "test", "n1.b");
@@ -272,12 +286,15 @@ static void only_the_node_where_it_lives_is_believed(void **state)
     inject_signed(rig, n1, "production", "n1/boot/about-another-cluster");
     until_refused(two, 6);
     /* A good signature over other words. */
-    assert_int_equal(nxl_trust_sign(n1, (struct nxl_view){text.data, text.size}, &signature, &err), NXL_OK);
+    assert_int_equal(nxl_trust_sign(n1, (struct nxl_view){text.data, text.size}, &signature, &err),
+                     NXL_OK);
     make_text(&wrong, "test", "n1/boot/swapped", NXL_LIFE_DEAD);
-    inject(rig, (struct nxl_view){wrong.data, wrong.size}, (struct nxl_view){signature.data, signature.size});
+    inject(rig, (struct nxl_view){wrong.data, wrong.size},
+           (struct nxl_view){signature.data, signature.size});
     until_refused(two, 7);
     signature.data[signature.size / 2] ^= 1;
-    inject(rig, (struct nxl_view){text.data, text.size}, (struct nxl_view){signature.data, signature.size});
+    inject(rig, (struct nxl_view){text.data, text.size},
+           (struct nxl_view){signature.data, signature.size});
     until_refused(two, 8);
     inject_signed(rig, longer, "test", "n1/boot/by-a-longer-name");
     until_refused(two, 9);
@@ -286,7 +303,8 @@ static void only_the_node_where_it_lives_is_believed(void **state)
     nxl_directory_fact(one->directory, "n1/boot/1", NXL_LIFE_DEAD, "exited");
     until_facts(two, 1);
     assert_string_equal(two->fact[0].prefix, "n1/boot/1");
-    nxl_directory_fact(one->directory, "n1", NXL_LIFE_DRAINING, "node drains"); /* all of a node, by that node */
+    nxl_directory_fact(one->directory, "n1", NXL_LIFE_DRAINING,
+                       "node drains"); /* all of a node, by that node */
     until_facts(two, 2);
     nxl_directory_fact(one->directory, "n2/boot/1", NXL_LIFE_DEAD, "a lie");
     until_refused(two, 10);

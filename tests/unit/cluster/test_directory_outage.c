@@ -73,7 +73,8 @@ static int many_are_there(void *arg)
     return redis_server_ask(rig->server, "HLEN " KEY("peers:n1"))->integer == MANY;
 }
 
-/* All at once they would take longer than one command may: they go in portions, and no heartbeat waits. */
+/* All at once they would take longer than one command may: they go in portions, and no heartbeat
+ * waits. */
 static void ten_thousand_records_are_written_and_written_again(void **state)
 {
     struct rig *rig = *state;
@@ -163,7 +164,8 @@ static void an_agent_older_than_its_store_waits_for_it(void **state)
     agent_close(one);
 }
 
-/* C-033: a store that hangs is noticed by deadline, blocks nothing, and fences nobody even when the lease lapsed. */
+/* C-033: a store that hangs is noticed by deadline, blocks nothing, and fences nobody even when the
+ * lease lapsed. */
 static void a_stopped_store_hangs_nothing_and_fences_nobody(void **state)
 {
     struct rig *rig = *state;
@@ -258,7 +260,8 @@ static int is_down_for_replica(void *arg)
 {
     struct agent *agent = arg;
 
-    return !agent->up && (strstr(agent->why, "READONLY") != NULL || strstr(agent->why, "slave") != NULL);
+    return !agent->up &&
+           (strstr(agent->why, "READONLY") != NULL || strstr(agent->why, "slave") != NULL);
 }
 
 /* C-039: READONLY means "wrong server": neither a success nor fatal. */
@@ -274,7 +277,8 @@ static void a_store_that_becomes_a_replica_is_left_and_found_again(void **state)
     rig_until(rig, is_down_for_replica, one);
     rig_run_ms(rig, RIG_LEASE_MS);
     assert_int_equal(one->up, 0);
-    (void)agent_lookup(one, "p", "", 0, &answer); /* a replica may be far behind: it is not asked either */
+    (void)agent_lookup(one, "p", "", 0,
+                       &answer); /* a replica may be far behind: it is not asked either */
     rig_until(rig, answer_came, &answer);
     assert_int_equal(answer.code, NXL_UNREACHABLE);
     assert_non_null(strstr(answer.text, "not the primary"));
@@ -374,9 +378,11 @@ static pid_t spawn_reporter(struct rig *rig, int *ret_pipe)
         agent = agent_new(&own, "n1", "a");
         agent_open(agent);
         agent_publish(agent, "p", "n1/boot/1", 1, "");
-        if (!nxl_loop_run_until(own.loop, agent_is_up, agent, 5 * NXL_SEC) || write(ends[1], "U", 1) != 1)
+        if (!nxl_loop_run_until(own.loop, agent_is_up, agent, 5 * NXL_SEC) ||
+            write(ends[1], "U", 1) != 1)
             _exit(1);
-        if (!nxl_loop_run_until(own.loop, is_fenced, agent, 60 * NXL_SEC) || write(ends[1], "F", 1) != 1)
+        if (!nxl_loop_run_until(own.loop, is_fenced, agent, 60 * NXL_SEC) ||
+            write(ends[1], "F", 1) != 1)
             _exit(1);
         nxl_loop_run(own.loop);
         _exit(0);
@@ -436,7 +442,8 @@ static void an_agent_that_was_stopped_shortly_goes_on(void **state)
 
 /* ---- the caller's freedom ---- */
 
-static void close_when_found(void *arg, enum nxl_code code, const struct nxl_record *record, const struct nxl_err *err)
+static void close_when_found(void *arg, enum nxl_code code, const struct nxl_record *record,
+                             const struct nxl_err *err)
 {
     struct agent *agent = arg;
 
@@ -463,7 +470,8 @@ static void a_directory_may_be_closed_inside_its_own_answer(void **state)
     agent_publish(one, "p", "n1/boot/1", 1, "");
     rig_until_record(rig, "n1", "n1/boot/1", 1);
     (void)agent_lookup(one, "nobody", "", 4000, &waiting);
-    assert_int_equal(nxl_directory_lookup(one->directory, "default", "p", "", 0, close_when_found, one, &ticket, &err),
+    assert_int_equal(nxl_directory_lookup(one->directory, "default", "p", "", 0, close_when_found,
+                                          one, &ticket, &err),
                      NXL_OK);
     rig_until(rig, is_closed, one);
     assert_int_equal(waiting.calls, 1);
@@ -482,7 +490,8 @@ int main(void)
         WITH_SERVER(ten_thousand_records_are_written_and_written_again),
         WITH_SERVER(a_lost_record_or_name_comes_back_by_itself),
         WITH_SERVER(a_killed_store_that_comes_back_empty_is_filled_again),
-        cmocka_unit_test_setup_teardown(an_agent_older_than_its_store_waits_for_it, rig_setup_no_server, rig_teardown),
+        cmocka_unit_test_setup_teardown(an_agent_older_than_its_store_waits_for_it,
+                                        rig_setup_no_server, rig_teardown),
         WITH_SERVER(a_stopped_store_hangs_nothing_and_fences_nobody),
         WITH_SERVER(closing_beside_a_stopped_store_takes_a_fifth_of_a_second),
         WITH_SERVER(one_or_two_lost_heartbeats_expire_nothing),

@@ -1,5 +1,5 @@
-/* test_directory_scan.c - reconciling: what the streams lost is found within one period, and a lapse
- * judges nobody. */
+/* test_directory_scan.c - reconciling: what the streams lost is found within one period, and a
+ * lapse judges nobody. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -39,8 +39,8 @@ static void write_silently(struct rig *rig, unsigned index, uint64_t version, co
 
         (void)redis_server_ask_argv(rig->server, 4, words, sizes);
     }
-    (void)redis_server_ask(rig->server, "HSET " KEY("node:%s") " agent %s version %llu", node, agent,
-                           (unsigned long long)version);
+    (void)redis_server_ask(rig->server, "HSET " KEY("node:%s") " agent %s version %llu", node,
+                           agent, (unsigned long long)version);
     nxl_bytes_fini(&bytes);
 }
 
@@ -54,7 +54,8 @@ static int came(void *arg)
 {
     const struct expect *expect = arg;
 
-    return expect->agent->records >= expect->records && expect->agent->withdrawn >= expect->withdrawn &&
+    return expect->agent->records >= expect->records &&
+           expect->agent->withdrawn >= expect->withdrawn &&
            agent_metric(expect->agent, "nixlet_store_nodes_lapsed_total") >= expect->lapsed;
 }
 
@@ -123,7 +124,8 @@ static void damaged_records_are_passed_over(void **state)
 
     (void)redis_server_ask(rig->server, "HSET " KEY("node:m1") " agent m1/boot/a version 1");
     (void)redis_server_ask(rig->server, "HSET " KEY("peers:m1") " m1/boot/bad garbage");
-    (void)redis_server_ask(rig->server, "SET " KEY("node:m2") " not-a-hash"); /* ends that walk, not us */
+    (void)redis_server_ask(rig->server,
+                           "SET " KEY("node:m2") " not-a-hash"); /* ends that walk, not us */
     rig_run_ms(rig, PERIOD_MS);
     assert_int_equal(one->up, 1);
     (void)redis_server_ask(rig->server, "DEL " KEY("node:m2"));

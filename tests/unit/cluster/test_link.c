@@ -10,7 +10,8 @@
 struct rig {
     struct nxl_loop *loop;
     struct side a, b, c;
-    struct proxy *to_a, *to_b; /* each agent is reached only through its proxy when these are open */
+    struct proxy *to_a,
+        *to_b; /* each agent is reached only through its proxy when these are open */
 };
 
 static int rig_open(void **state)
@@ -33,10 +34,10 @@ static void rig_proxied(struct rig *rig, const char *key, const char *value)
 {
     rig->to_a = proxy_open(rig->loop);
     rig->to_b = proxy_open(rig->loop);
-    side_open(&rig->a, rig->loop, "node-a", "node-a/boot/1", "link.advertise", proxy_address(rig->to_a), key, value,
-              SETTINGS_END);
-    side_open(&rig->b, rig->loop, "node-b", "node-b/boot/1", "link.advertise", proxy_address(rig->to_b), key, value,
-              SETTINGS_END);
+    side_open(&rig->a, rig->loop, "node-a", "node-a/boot/1", "link.advertise",
+              proxy_address(rig->to_a), key, value, SETTINGS_END);
+    side_open(&rig->b, rig->loop, "node-b", "node-b/boot/1", "link.advertise",
+              proxy_address(rig->to_b), key, value, SETTINGS_END);
     proxy_target(rig->to_a, side_port(&rig->a));
     proxy_target(rig->to_b, side_port(&rig->b));
 }
@@ -115,7 +116,8 @@ static void two_agents_come_up_and_talk_both_ways(void **state)
     assert_int_equal(rig->a.ups, 1);
     assert_int_equal(side_metric(&rig->a, "nixlet_link_up", ""), 1);
     WAIT(rig->loop, side_metric(&rig->a, "nixlet_link_ping_rtt_us_count", "") > 0);
-    assert_int_equal(nxl_link_send(ab, &(struct nxl_message){.type = NXL_MESSAGE_HELLO}, &err), NXL_INVALID_PARAM);
+    assert_int_equal(nxl_link_send(ab, &(struct nxl_message){.type = NXL_MESSAGE_HELLO}, &err),
+                     NXL_INVALID_PARAM);
 }
 
 static void the_same_agent_gives_the_same_link(void **state)
@@ -134,11 +136,15 @@ static void the_same_agent_gives_the_same_link(void **state)
     /* The accepting side, which never dialled, has one too. */
     again = side_dial(&rig->b, nxl_links_address(rig->a.links), rig->a.agent);
     assert_ptr_equal(again, side_link(&rig->b, &rig->a));
-    assert_int_equal(nxl_links_get(rig->a.links, "nonsense", "x/y", &again, &err), NXL_INVALID_PARAM);
-    assert_int_equal(nxl_links_get(rig->a.links, "127.0.0.1:9", "a//b", &again, &err), NXL_INVALID_PARAM);
-    assert_int_equal(nxl_links_get(rig->a.links, "127.0.0.1:9", rig->a.agent, &again, &err), NXL_INVALID_PARAM);
-    assert_int_equal(nxl_links_get(rig->a.links, nxl_links_address(rig->a.links), NULL, &again, &err),
+    assert_int_equal(nxl_links_get(rig->a.links, "nonsense", "x/y", &again, &err),
                      NXL_INVALID_PARAM);
+    assert_int_equal(nxl_links_get(rig->a.links, "127.0.0.1:9", "a//b", &again, &err),
+                     NXL_INVALID_PARAM);
+    assert_int_equal(nxl_links_get(rig->a.links, "127.0.0.1:9", rig->a.agent, &again, &err),
+                     NXL_INVALID_PARAM);
+    assert_int_equal(
+        nxl_links_get(rig->a.links, nxl_links_address(rig->a.links), NULL, &again, &err),
+        NXL_INVALID_PARAM);
 }
 
 static void a_name_is_looked_up_without_blocking(void **state)
@@ -208,8 +214,9 @@ static unsigned up_conns(const struct side *side)
 
 static int settled(struct rig *rig)
 {
-    return both_up(rig) && up_conns(&rig->a) == 1 && up_conns(&rig->b) == 1 && rig->a.links->conns->next == NULL &&
-           rig->b.links->conns->next == NULL && rig->a.links->conns->outbound != rig->b.links->conns->outbound;
+    return both_up(rig) && up_conns(&rig->a) == 1 && up_conns(&rig->b) == 1 &&
+           rig->a.links->conns->next == NULL && rig->b.links->conns->next == NULL &&
+           rig->a.links->conns->outbound != rig->b.links->conns->outbound;
 }
 
 static void crossing_dials_leave_one_connection(void **state)
@@ -259,8 +266,8 @@ static void crossing_dials_by_address_end_in_one_link(void **state)
     }
 }
 
-/* Another name for an agent that is linked already: the link that asked is over, says why, and asking
- * again gives the one that is; its notices went there. */
+/* Another name for an agent that is linked already: the link that asked is over, says why, and
+ * asking again gives the one that is; its notices went there. */
 static void a_second_name_of_a_linked_agent_leads_to_its_link(void **state)
 {
     struct rig *rig = *state;
@@ -325,7 +332,8 @@ static void a_far_side_that_never_answers_times_out(void **state)
     (void)side_dial(&rig->a, nxl_links_address(rig->b.links), rig->b.agent);
     WAIT(rig->loop, rig->a.downs >= 2);
     assert_non_null(strstr(rig->a.why, "connect_timeout"));
-    assert_true(side_metric(&rig->a, "nixlet_link_handshake_failures_total", "reason=\"timeout\"") >= 2);
+    assert_true(
+        side_metric(&rig->a, "nixlet_link_handshake_failures_total", "reason=\"timeout\"") >= 2);
     rig_swallow(rig, 0);
     WAIT(rig->loop, both_up(rig));
 }
@@ -410,10 +418,10 @@ static void a_large_queue_leaves_as_soon_as_the_link_is_up(void **state)
     struct nxl_link *link;
     struct nxl_err err;
 
-    side_open(&rig->a, rig->loop, "node-a", "node-a/boot/1", "link.ping", "30s", "link.suspect_after", "60s",
-              SETTINGS_END);
-    side_open(&rig->b, rig->loop, "node-b", "node-b/boot/1", "link.ping", "30s", "link.suspect_after", "60s",
-              SETTINGS_END);
+    side_open(&rig->a, rig->loop, "node-a", "node-a/boot/1", "link.ping", "30s",
+              "link.suspect_after", "60s", SETTINGS_END);
+    side_open(&rig->b, rig->loop, "node-b", "node-b/boot/1", "link.ping", "30s",
+              "link.suspect_after", "60s", SETTINGS_END);
     link = side_dial(&rig->a, nxl_links_address(rig->b.links), NULL);
     for (unsigned i = 0; i < 50; i++) {
         notice.transfer = i;
@@ -473,7 +481,8 @@ static void held_notices_survive_a_cut(void **state)
     assert_in_order(&rig->b, 20);
 }
 
-/* More than the window is held: the far side feels it, nobody is suspect for it, and all arrives. */
+/* More than the window is held: the far side feels it, nobody is suspect for it, and all arrives.
+ */
 static void a_full_window_of_held_notices_stops_the_reading(void **state)
 {
     static char large[NXL_NOTICE_MAX];
@@ -482,9 +491,10 @@ static void a_full_window_of_held_notices_stops_the_reading(void **state)
     struct nxl_link *link;
     struct nxl_err err;
 
-    side_open(&rig->a, rig->loop, "node-a", "node-a/boot/1", "link.suspect_after", "200ms", SETTINGS_END);
-    side_open(&rig->b, rig->loop, "node-b", "node-b/boot/1", "link.suspect_after", "200ms", "link.notice_bytes_max",
-              "2Mi", SETTINGS_END);
+    side_open(&rig->a, rig->loop, "node-a", "node-a/boot/1", "link.suspect_after", "200ms",
+              SETTINGS_END);
+    side_open(&rig->b, rig->loop, "node-b", "node-b/boot/1", "link.suspect_after", "200ms",
+              "link.notice_bytes_max", "2Mi", SETTINGS_END);
     rig_link(rig);
     link = side_link(&rig->a, &rig->b);
     rig->b.answer = NXL_AGAIN;
@@ -551,8 +561,8 @@ static void waiting_notices_are_limited_in_number_and_bytes(void **state)
     struct nxl_link *link;
     struct nxl_err err;
 
-    side_open(&rig->a, rig->loop, "node-a", "node-a/boot/1", "link.notices_max", "3", "link.notice_bytes_max", "2Mi",
-              SETTINGS_END);
+    side_open(&rig->a, rig->loop, "node-a", "node-a/boot/1", "link.notices_max", "3",
+              "link.notice_bytes_max", "2Mi", SETTINGS_END);
     link = side_dial(&rig->a, "127.0.0.1:9", "x/y/z");
     for (unsigned i = 0; i < 3; i++)
         side_notify(&rig->a, link, i);
@@ -564,16 +574,19 @@ static void waiting_notices_are_limited_in_number_and_bytes(void **state)
     link = side_dial(&rig->a, "127.0.0.1:9", "x/y/other");
     notice.payload = (struct nxl_view){large, sizeof(large)};
     assert_int_equal(nxl_link_notice(link, &notice, 10, &err), NXL_OK);
-    assert_int_equal(nxl_link_notice(link, &notice, 11, &err), NXL_LIMIT); /* two frames are above 2 MiB */
-    assert_int_equal(nxl_link_notice(link, &(struct nxl_message){.type = NXL_MESSAGE_QUERY}, 12, &err),
-                     NXL_INVALID_PARAM);
+    assert_int_equal(nxl_link_notice(link, &notice, 11, &err),
+                     NXL_LIMIT); /* two frames are above 2 MiB */
+    assert_int_equal(
+        nxl_link_notice(link, &(struct nxl_message){.type = NXL_MESSAGE_QUERY}, 12, &err),
+        NXL_INVALID_PARAM);
 }
 
 static void a_reader_that_stops_is_felt_by_the_sender(void **state)
 {
     static uint64_t ids[NXL_MESSAGE_REGIONS_MAX];
     struct rig *rig = *state;
-    const struct nxl_message gone = {.type = NXL_MESSAGE_REGION_GONE, .id_count = NXL_MESSAGE_REGIONS_MAX, .ids = ids};
+    const struct nxl_message gone = {
+        .type = NXL_MESSAGE_REGION_GONE, .id_count = NXL_MESSAGE_REGIONS_MAX, .ids = ids};
     enum nxl_code code = NXL_OK;
     unsigned sent = 0;
     struct nxl_err err;
@@ -697,7 +710,8 @@ static void a_new_incarnation_at_the_same_address_replaces_the_old(void **state)
     WAIT(rig->loop, rig->a.downs > 0 && rig->b.downs > 0);
     assert_int_equal(rig->a.gones, 0);
     side_close(&rig->b);
-    side_open(&rig->b, rig->loop, "node-b", "node-b/boot/2", "link.advertise", proxy_address(rig->to_b), SETTINGS_END);
+    side_open(&rig->b, rig->loop, "node-b", "node-b/boot/2", "link.advertise",
+              proxy_address(rig->to_b), SETTINGS_END);
     proxy_target(rig->to_b, side_port(&rig->b));
     proxy_refuse(rig->to_a, 0);
     proxy_refuse(rig->to_b, 0);
@@ -707,7 +721,8 @@ static void a_new_incarnation_at_the_same_address_replaces_the_old(void **state)
     assert_non_null(strstr(rig->a.why, "node-b/boot/2"));
     assert_true(side_ended(&rig->a, 0, NXL_REMOTE_DISCONNECT));
     assert_int_equal(rig->b.notices, 0); /* what was meant for the old life never reaches the new */
-    assert_int_equal(nxl_links_get(rig->a.links, "127.0.0.1:9", "node-b/boot/1", &link, &err), NXL_REMOTE_DISCONNECT);
+    assert_int_equal(nxl_links_get(rig->a.links, "127.0.0.1:9", "node-b/boot/1", &link, &err),
+                     NXL_REMOTE_DISCONNECT);
     side_notify(&rig->a, side_link(&rig->a, &rig->b), 1);
     WAIT(rig->loop, rig->a.ends == 2);
     assert_true(side_ended(&rig->a, 1, NXL_OK));
@@ -725,7 +740,8 @@ static void a_successor_that_dials_ends_its_predecessor(void **state)
     rig_cut(rig);
     WAIT(rig->loop, rig->a.downs > 0);
     side_close(&rig->b);
-    side_open(&rig->b, rig->loop, "node-b", "node-b/boot/2", "link.advertise", proxy_address(rig->to_b), SETTINGS_END);
+    side_open(&rig->b, rig->loop, "node-b", "node-b/boot/2", "link.advertise",
+              proxy_address(rig->to_b), SETTINGS_END);
     proxy_refuse(rig->to_a, 0);
     (void)side_dial(&rig->b, nxl_links_address(rig->a.links), rig->a.agent);
     WAIT(rig->loop, both_up(rig));
@@ -746,7 +762,8 @@ static void another_agent_than_expected_ends_the_expected_one(void **state)
     assert_non_null(strstr(rig->a.why, "node-b/boot/1"));
 }
 
-/* An address that leads to somebody on another node says nothing about the life of the expected one. */
+/* An address that leads to somebody on another node says nothing about the life of the expected
+ * one. */
 static void an_agent_of_another_node_at_the_address_is_no_death(void **state)
 {
     struct rig *rig = *state;
@@ -773,11 +790,13 @@ static void a_dropped_incarnation_is_refused_for_good(void **state)
     assert_non_null(strstr(rig->b.why, "has ended"));
     assert_false(side_is_up(&rig->b, &rig->a));
     assert_null(side_link(&rig->a, &rig->b));
-    assert_int_equal(nxl_links_get(rig->a.links, nxl_links_address(rig->b.links), rig->b.agent, &link, &err),
-                     NXL_REMOTE_DISCONNECT);
+    assert_int_equal(
+        nxl_links_get(rig->a.links, nxl_links_address(rig->b.links), rig->b.agent, &link, &err),
+        NXL_REMOTE_DISCONNECT);
 }
 
-static void drop_on_message(struct side *side, struct nxl_link *link, const struct nxl_message *message)
+static void drop_on_message(struct side *side, struct nxl_link *link,
+                            const struct nxl_message *message)
 {
     nxl_link_drop(link, "from inside");
     assert_string_equal(message->name, "p"); /* still lent */
@@ -814,7 +833,8 @@ static void a_link_may_be_dropped_inside_its_own_callbacks(void **state)
                 rig->b.answer = NXL_AGAIN;
             for (unsigned i = 0; i < 3; i++) {
                 if (kind == 0)
-                    assert_int_equal(nxl_link_send(side_link(&rig->a, &rig->b), &query, &err), NXL_OK);
+                    assert_int_equal(nxl_link_send(side_link(&rig->a, &rig->b), &query, &err),
+                                     NXL_OK);
                 else
                     side_notify(&rig->a, side_link(&rig->a, &rig->b), i);
             }
@@ -870,11 +890,14 @@ static void wrong_settings_are_refused_by_name(void **state)
     struct nxl_err err;
 
     for (size_t i = 0; i < NXL_COUNT_OF(rows); i++) {
-        assert_int_equal(side_try_open(&rig->a, rig->loop, "node-a", "node-a/b/1", rows[i].settings, &err), NXL_CONFIG);
+        assert_int_equal(
+            side_try_open(&rig->a, rig->loop, "node-a", "node-a/b/1", rows[i].settings, &err),
+            NXL_CONFIG);
         assert_non_null(strstr(err.text, rows[i].word));
     }
-    assert_int_equal(side_try_open(&rig->a, rig->loop, "node-a", "node-b/b/1", (const char *[]){NULL}, &err),
-                     NXL_INVALID_PARAM);
+    assert_int_equal(
+        side_try_open(&rig->a, rig->loop, "node-a", "node-b/b/1", (const char *[]){NULL}, &err),
+        NXL_INVALID_PARAM);
 }
 
 static void the_advertised_address_has_the_real_port(void **state)
@@ -882,10 +905,12 @@ static void the_advertised_address_has_the_real_port(void **state)
     struct rig *rig = *state;
     char want[64];
 
-    side_open(&rig->a, rig->loop, "node-a", "node-a/boot/1", "link.advertise", "a.example:0", SETTINGS_END);
+    side_open(&rig->a, rig->loop, "node-a", "node-a/boot/1", "link.advertise", "a.example:0",
+              SETTINGS_END);
     (void)snprintf(want, sizeof(want), "a.example:%d", side_port(&rig->a));
     assert_string_equal(nxl_links_address(rig->a.links), want);
-    side_open(&rig->b, rig->loop, "node-b", "node-b/boot/1", "link.listen", "0.0.0.0:0", SETTINGS_END);
+    side_open(&rig->b, rig->loop, "node-b", "node-b/boot/1", "link.listen", "0.0.0.0:0",
+              SETTINGS_END);
     assert_null(strstr(nxl_links_address(rig->b.links), "0.0.0.0")); /* C-028 */
     (void)side_dial(&rig->a, nxl_links_address(rig->b.links), NULL);
     WAIT(rig->loop, side_is_up(&rig->a, &rig->b));

@@ -1,4 +1,5 @@
-/* test_link_hostile.c - strangers at the link's port, and far sides that do not keep to the protocol. */
+/* test_link_hostile.c - strangers at the link's port, and far sides that do not keep to the
+ * protocol. */
 #include "link_rig.h"
 
 #include "base/fd.h"
@@ -23,7 +24,8 @@ static int rig_open(void **state)
     struct nxl_err err;
 
     assert_int_equal(nxl_loop_open(&rig->loop, &err), NXL_OK);
-    side_open(&rig->a, rig->loop, "node-a", "node-a/boot/1", "link.connect_timeout", "300ms", SETTINGS_END);
+    side_open(&rig->a, rig->loop, "node-a", "node-a/boot/1", "link.connect_timeout", "300ms",
+              SETTINGS_END);
     rig->decoder = nxl_message_decoder_new();
     *state = rig;
     return 0;
@@ -58,7 +60,9 @@ static int frame_of(struct rig *rig, int fd, unsigned type)
     struct nxl_err err;
 
     while (raw_frame(rig->loop, fd, &rig->in) == 1) {
-        assert_int_equal(nxl_message_decode(rig->decoder, (struct nxl_view){rig->in.data, rig->in.size}, &rig->got, &err),
+        assert_int_equal(nxl_message_decode(rig->decoder,
+                                            (struct nxl_view){rig->in.data, rig->in.size},
+                                            &rig->got, &err),
                          NXL_OK);
         if (rig->got.type == type)
             return 1;
@@ -75,8 +79,8 @@ static void say(struct rig *rig, int fd, const struct nxl_message *message)
     raw_send(fd, rig->out.data, rig->out.size);
 }
 
-static void say_hello(struct rig *rig, int fd, unsigned min, unsigned max, const char *cluster, const char *node,
-                      const char *agent)
+static void say_hello(struct rig *rig, int fd, unsigned min, unsigned max, const char *cluster,
+                      const char *node, const char *agent)
 {
     nxl_bytes_clear(&rig->out);
     raw_hello(&rig->out, min, max, cluster, node, agent);
@@ -110,14 +114,14 @@ static void first_bytes_that_are_no_hello_end_the_connection(void **state)
         size_t size;
     } rows[] = {
         {"GET / HTTP/1.1\r\n\r\n", 18},
-        {"\0\0\0\0", 4},                       /* empty frame */
-        {"\1\0\0\0x", 5},                      /* no room for a type */
-        {"\xff\xff\xff\xff\1\0", 6},           /* 4 GiB */
-        {"\0\0\1\0\1\0", 6},                   /* one byte above what a first frame may have */
-        {"\2\0\0\0\1\0", 6},                   /* HELLO, cut off */
-        {"\2\0\0\0\0\0", 6},                   /* type 0 */
+        {"\0\0\0\0", 4},                        /* empty frame */
+        {"\1\0\0\0x", 5},                       /* no room for a type */
+        {"\xff\xff\xff\xff\1\0", 6},            /* 4 GiB */
+        {"\0\0\1\0\1\0", 6},                    /* one byte above what a first frame may have */
+        {"\2\0\0\0\1\0", 6},                    /* HELLO, cut off */
+        {"\2\0\0\0\0\0", 6},                    /* type 0 */
         {"\x12\0\0\0\2\0aaaaaaaabbbbbbbb", 22}, /* PING before HELLO */
-        {"\2\0\0\0\xff\xff", 6},               /* type 65535 */
+        {"\2\0\0\0\xff\xff", 6},                /* type 65535 */
     };
     struct rig *rig = *state;
 
@@ -310,10 +314,10 @@ static void a_malformed_frame_ends_the_connection_and_not_the_link(void **state)
         const char *bytes;
         size_t size;
     } rows[] = {
-        {"\2\0\0\0\0\0", 6},                      /* type 0 */
-        {"\1\0\0\0x", 5},                         /* too short */
-        {"\1\0\x20\0\2\0", 6},                    /* one byte above link.frame_max */
-        {"\3\0\0\0\2\0x", 7},                     /* PING, cut off */
+        {"\2\0\0\0\0\0", 6},                            /* type 0 */
+        {"\1\0\0\0x", 5},                               /* too short */
+        {"\1\0\x20\0\2\0", 6},                          /* one byte above link.frame_max */
+        {"\3\0\0\0\2\0x", 7},                           /* PING, cut off */
         {"\x0e\0\0\0\1\0\1\0\1\0\0\0\0\0\0\0\0\0", 18}, /* a second HELLO, cut off */
     };
     struct rig *rig = *state;
@@ -380,9 +384,12 @@ static void answers_to_notices_that_were_never_sent_are_harmless(void **state)
     struct rig *rig = *state;
     int fd = greeted(rig, "node-s/boot/1");
 
-    say(rig, fd, &(struct nxl_message){.type = NXL_MESSAGE_NOTICE_ACK, .sequence = 99, .code = NXL_LIMIT});
-    say(rig, fd, &(struct nxl_message){.type = NXL_MESSAGE_NOTICE_ACK, .sequence = UINT64_MAX, .flags = 1});
-    say(rig, fd, &(struct nxl_message){.type = NXL_MESSAGE_PONG, .sequence = 5, .at_ns = UINT64_MAX});
+    say(rig, fd,
+        &(struct nxl_message){.type = NXL_MESSAGE_NOTICE_ACK, .sequence = 99, .code = NXL_LIMIT});
+    say(rig, fd,
+        &(struct nxl_message){.type = NXL_MESSAGE_NOTICE_ACK, .sequence = UINT64_MAX, .flags = 1});
+    say(rig, fd,
+        &(struct nxl_message){.type = NXL_MESSAGE_PONG, .sequence = 5, .at_ns = UINT64_MAX});
     say(rig, fd, &(struct nxl_message){.type = NXL_MESSAGE_PING, .sequence = 77, .at_ns = 5});
     assert_true(frame_of(rig, fd, NXL_MESSAGE_PONG));
     assert_int_equal(rig->got.sequence, 77);
@@ -399,7 +406,9 @@ static void an_answer_with_a_code_that_is_none_is_a_failure(void **state)
     WAIT(rig->loop, rig->a.ups == 1);
     side_notify(&rig->a, rig->a.up_link, 0);
     assert_true(frame_of(rig, fd, NXL_MESSAGE_NOTICE));
-    say(rig, fd, &(struct nxl_message){.type = NXL_MESSAGE_NOTICE_ACK, .sequence = rig->got.sequence, .code = 5});
+    say(rig, fd,
+        &(struct nxl_message){
+            .type = NXL_MESSAGE_NOTICE_ACK, .sequence = rig->got.sequence, .code = 5});
     WAIT(rig->loop, rig->a.ends == 1);
     assert_true(side_ended(&rig->a, 0, NXL_UNKNOWN));
     (void)close(fd);

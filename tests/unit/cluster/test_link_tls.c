@@ -1,4 +1,5 @@
-/* test_link_tls.c - links over TLS: who is let in, who is not and is told why, and the same notices. */
+/* test_link_tls.c - links over TLS: who is let in, who is not and is told why, and the same
+ * notices. */
 #include "link_rig.h"
 
 #include "cluster/link_internal.h"
@@ -18,7 +19,8 @@ static int make_certs(void **state)
 {
     certs_make(good, sizeof(good), "kl", "30", "node-a", "node-b", NULL);
     certs_make(good, sizeof(good), "kl", "0", "node-late", NULL); /* expired */
-    certs_make(good, sizeof(good), "xx", "30", "node-x", NULL);   /* same authority, another cluster */
+    certs_make(good, sizeof(good), "xx", "30", "node-x",
+               NULL); /* same authority, another cluster */
     certs_make(other, sizeof(other), "kl", "30", "node-b", NULL); /* another authority */
     return 0;
 }
@@ -63,16 +65,16 @@ static int rig_close(void **state)
     return 0;
 }
 
-static void open_tls(struct rig *rig, struct side *side, const char *folder, const char *node, const char *agent,
-                     const char *advertise)
+static void open_tls(struct rig *rig, struct side *side, const char *folder, const char *node,
+                     const char *agent, const char *advertise)
 {
     char cert[128], key[128], ca[128];
 
     (void)snprintf(cert, sizeof(cert), "%s/%s.pem", folder, node);
     (void)snprintf(key, sizeof(key), "%s/%s.key", folder, node);
     (void)snprintf(ca, sizeof(ca), "%s/ca.pem", folder);
-    side_open(side, rig->loop, node, agent, "link.insecure", "false", "link.cert", cert, "link.key", key, "link.ca",
-              ca, "link.advertise", advertise, SETTINGS_END);
+    side_open(side, rig->loop, node, agent, "link.insecure", "false", "link.cert", cert, "link.key",
+              key, "link.ca", ca, "link.advertise", advertise, SETTINGS_END);
 }
 
 static void rig_pair(struct rig *rig)
@@ -104,7 +106,8 @@ static void large_messages_pass_both_ways_at_once(void **state)
     static struct nxl_message_region regions[NXL_MESSAGE_REGIONS_MAX];
     static char key[2000];
     struct rig *rig = *state;
-    struct nxl_message message = {.type = NXL_MESSAGE_REGIONS, .region_count = NXL_MESSAGE_REGIONS_MAX, .regions = regions};
+    struct nxl_message message = {
+        .type = NXL_MESSAGE_REGIONS, .region_count = NXL_MESSAGE_REGIONS_MAX, .regions = regions};
     struct nxl_err err;
 
     for (uint32_t i = 0; i < NXL_MESSAGE_REGIONS_MAX; i++) {
@@ -150,7 +153,8 @@ static void notices_arrive_exactly_once_over_cuts(void **state)
     assert_int_equal(rig->a.notices, sent);
     assert_int_equal(rig->b.notices, sent);
     for (unsigned i = 0; i < sent; i++)
-        assert_true(rig->a.transfers[i] == i && rig->b.transfers[i] == i && side_ended(&rig->a, i, NXL_OK));
+        assert_true(rig->a.transfers[i] == i && rig->b.transfers[i] == i &&
+                    side_ended(&rig->a, i, NXL_OK));
 }
 
 /* ---- who is not let in -------------------------------------------------------------------- */
@@ -165,8 +169,10 @@ static void agents_of_two_authorities_refuse_each_other(void **state)
     WAIT(rig->loop, rig->a.downs >= 2);
     assert_non_null(strstr(rig->a.why, "certificate"));
     assert_int_equal(rig->a.ups + rig->b.ups, 0);
-    assert_true(side_metric(&rig->a, "nixlet_link_handshake_failures_total", "reason=\"tls\"") >= 2);
-    assert_true(side_metric(&rig->b, "nixlet_link_handshake_failures_total", "reason=\"tls\"") >= 1);
+    assert_true(side_metric(&rig->a, "nixlet_link_handshake_failures_total", "reason=\"tls\"") >=
+                2);
+    assert_true(side_metric(&rig->b, "nixlet_link_handshake_failures_total", "reason=\"tls\"") >=
+                1);
 }
 
 static void plaintext_against_tls_is_refused_on_both_sides_by_name(void **state)
@@ -184,16 +190,19 @@ static void plaintext_against_tls_is_refused_on_both_sides_by_name(void **state)
         assert_int_equal(plain->ups + tls->ups, 0);
         if (plain_dials) {
             assert_non_null(strstr(plain->why, "TLS only"));
-            assert_true(side_metric(tls, "nixlet_link_handshake_failures_total", "reason=\"plaintext\"") >= 1);
+            assert_true(side_metric(tls, "nixlet_link_handshake_failures_total",
+                                    "reason=\"plaintext\"") >= 1);
         } else {
-            assert_true(side_metric(plain, "nixlet_link_handshake_failures_total", "reason=\"plaintext\"") >= 1);
+            assert_true(side_metric(plain, "nixlet_link_handshake_failures_total",
+                                    "reason=\"plaintext\"") >= 1);
         }
         side_close(plain);
         side_close(tls);
     }
 }
 
-/* A blocking TLS stranger would wait for the loop that waits for it, so its socket does not block. */
+/* A blocking TLS stranger would wait for the loop that waits for it, so its socket does not block.
+ */
 struct stranger {
     SSL *ssl;
     int fd;
@@ -224,8 +233,8 @@ static struct stranger stranger_open(struct rig *rig, const char *folder, const 
 }
 
 /* Sends a hello and reads the first frame's type and text; 0: ended without one. */
-static unsigned stranger_ask(struct rig *rig, struct stranger *stranger, const char *cluster, const char *node,
-                             const char *agent, char *text, size_t room)
+static unsigned stranger_ask(struct rig *rig, struct stranger *stranger, const char *cluster,
+                             const char *node, const char *agent, char *text, size_t room)
 {
     struct nxl_message_decoder *decoder = nxl_message_decoder_new();
     struct nxl_bytes hello = {0};
@@ -252,7 +261,8 @@ static unsigned stranger_ask(struct rig *rig, struct stranger *stranger, const c
         memcpy(&frame, got, sizeof(frame));
         if (have < 4 || have < 4 + (size_t)frame)
             continue;
-        assert_int_equal(nxl_message_decode(decoder, (struct nxl_view){got + 4, frame}, &message, &err), NXL_OK);
+        assert_int_equal(
+            nxl_message_decode(decoder, (struct nxl_view){got + 4, frame}, &message, &err), NXL_OK);
         type = message.type;
         (void)nxl_copy_text(text, room, message.text);
         break;
@@ -271,14 +281,18 @@ static void strangers_are_refused_and_told_why(void **state)
         unsigned type; /* of the answer; 0: TLS ended it */
         const char *word;
     } rows[] = {
-        {good, "node-b", "kl", "node-b", "node-b/boot/9", NXL_MESSAGE_HELLO, ""}, /* so the table can fail */
-        {"", "", "kl", "node-b", "node-b/boot/9", 0, ""},                         /* no certificate */
-        {other, "node-b", "kl", "node-b", "node-b/boot/9", 0, ""},                /* another authority */
-        {good, "node-late", "kl", "node-late", "node-late/boot/9", 0, ""},        /* expired */
-        {good, "node-x", "kl", "node-x", "node-x/boot/9", 0, ""},                 /* certificate of another cluster */
+        {good, "node-b", "kl", "node-b", "node-b/boot/9", NXL_MESSAGE_HELLO,
+         ""},                                                      /* so the table can fail */
+        {"", "", "kl", "node-b", "node-b/boot/9", 0, ""},          /* no certificate */
+        {other, "node-b", "kl", "node-b", "node-b/boot/9", 0, ""}, /* another authority */
+        {good, "node-late", "kl", "node-late", "node-late/boot/9", 0, ""}, /* expired */
+        {good, "node-x", "kl", "node-x", "node-x/boot/9", 0,
+         ""}, /* certificate of another cluster */
         {good, "node-b", "xx", "node-b", "node-b/boot/9", NXL_MESSAGE_BYE, "cluster"},
-        {good, "node-b", "kl", "node-c", "node-c/boot/9", NXL_MESSAGE_BYE, "certificate says 'node-b'"},
-        {good, "node-b", "kl", "node-b", "node-a/boot/9", NXL_MESSAGE_BYE, "node/..."}, /* another node's incarnation */
+        {good, "node-b", "kl", "node-c", "node-c/boot/9", NXL_MESSAGE_BYE,
+         "certificate says 'node-b'"},
+        {good, "node-b", "kl", "node-b", "node-a/boot/9", NXL_MESSAGE_BYE,
+         "node/..."}, /* another node's incarnation */
     };
     struct rig *rig = *state;
 
@@ -286,15 +300,19 @@ static void strangers_are_refused_and_told_why(void **state)
     for (size_t i = 0; i < NXL_COUNT_OF(rows); i++) {
         struct stranger stranger = stranger_open(rig, rows[i].folder, rows[i].cert_node);
         char text[NXL_ERR_TEXT_SIZE] = "";
-        unsigned type = stranger_ask(rig, &stranger, rows[i].cluster, rows[i].node, rows[i].agent, text, sizeof(text));
+        unsigned type = stranger_ask(rig, &stranger, rows[i].cluster, rows[i].node, rows[i].agent,
+                                     text, sizeof(text));
 
         if (type != rows[i].type || strstr(text, rows[i].word) == NULL)
             fail_msg("row %zu: type %u, text '%s'", i, type, text);
     }
     assert_int_equal(rig->a.ups, 1); /* the first row's */
-    assert_int_equal(side_metric(&rig->a, "nixlet_link_handshake_failures_total", "reason=\"tls\""), 3);
-    assert_int_equal(side_metric(&rig->a, "nixlet_link_handshake_failures_total", "reason=\"node\""), 3);
-    assert_int_equal(side_metric(&rig->a, "nixlet_link_handshake_failures_total", "reason=\"cluster\""), 1);
+    assert_int_equal(side_metric(&rig->a, "nixlet_link_handshake_failures_total", "reason=\"tls\""),
+                     3);
+    assert_int_equal(
+        side_metric(&rig->a, "nixlet_link_handshake_failures_total", "reason=\"node\""), 3);
+    assert_int_equal(
+        side_metric(&rig->a, "nixlet_link_handshake_failures_total", "reason=\"cluster\""), 1);
 }
 
 #define T(name) cmocka_unit_test_setup_teardown(name, rig_open, rig_close)

@@ -40,8 +40,9 @@ static int rig_close(void **state)
 
 static enum nxl_code rig_decode(struct rig *rig)
 {
-    return nxl_message_decode(rig->decoder, (struct nxl_view){rig->bytes.data + 4, rig->bytes.size - 4}, &rig->out,
-                              &rig->err);
+    return nxl_message_decode(rig->decoder,
+                              (struct nxl_view){rig->bytes.data + 4, rig->bytes.size - 4},
+                              &rig->out, &rig->err);
 }
 
 static void rig_turn(struct rig *rig, const struct nxl_message *message)
@@ -57,34 +58,96 @@ static void rig_turn(struct rig *rig, const struct nxl_message *message)
 }
 
 static const struct nxl_message_region two_regions[] = {
-    {.id = 1, .addr = 4096, .len = 8192, .kind = NXL_MEM_DRAM, .device = 0, .key_count = 2,
+    {.id = 1,
+     .addr = 4096,
+     .len = 8192,
+     .kind = NXL_MEM_DRAM,
+     .device = 0,
+     .key_count = 2,
      .keys = {{0, {"key-a", 5}}, {7, {"", 0}}}},
-    {.id = UINT64_MAX, .addr = UINT64_MAX, .len = 0, .kind = NXL_MEM_FILE, .device = 9, .key_count = 0},
+    {.id = UINT64_MAX,
+     .addr = UINT64_MAX,
+     .len = 0,
+     .kind = NXL_MEM_FILE,
+     .device = 9,
+     .key_count = 0},
 };
 static const uint64_t three_ids[] = {1, UINT64_MAX, 3};
 
 /* One of each type, with every field that the type has. */
 static const struct nxl_message one_of_each[] = {
-    {.type = NXL_MESSAGE_HELLO, .version_min = 1, .version_max = 3, .flags = 1, .cluster = "kl", .node = "a",
-     .agent = "a/b/c", .address = "h:1", .incarnation = "x/y/z", .sequence = 77, .backend_count = 2,
+    {.type = NXL_MESSAGE_HELLO,
+     .version_min = 1,
+     .version_max = 3,
+     .flags = 1,
+     .cluster = "kl",
+     .node = "a",
+     .agent = "a/b/c",
+     .address = "h:1",
+     .incarnation = "x/y/z",
+     .sequence = 77,
+     .backend_count = 2,
      .backends = {{"ucx", {"\0\1\2", 3}}, {"tcp", {"", 0}}}},
     {.type = NXL_MESSAGE_PING, .sequence = 1, .at_ns = UINT64_MAX},
     {.type = NXL_MESSAGE_PONG, .sequence = UINT64_MAX, .at_ns = 5},
     {.type = NXL_MESSAGE_BYE, .code = NXL_VERSION, .text = "why"},
-    {.type = NXL_MESSAGE_NOTICE, .sequence = 9, .flags = 2, .transfer = 5, .ns = "n", .name = "m",
-     .incarnation = "x/y/z", .from_ns = "fn", .from_name = "fm", .from_incarnation = "f/i/j", .payload = {"\0pay", 4}},
+    {.type = NXL_MESSAGE_NOTICE,
+     .sequence = 9,
+     .flags = 2,
+     .transfer = 5,
+     .ns = "n",
+     .name = "m",
+     .incarnation = "x/y/z",
+     .from_ns = "fn",
+     .from_name = "fm",
+     .from_incarnation = "f/i/j",
+     .payload = {"\0pay", 4}},
     {.type = NXL_MESSAGE_NOTICE_ACK, .sequence = 9, .flags = 1, .code = NXL_LIMIT, .text = "full"},
-    {.type = NXL_MESSAGE_QUERY, .request = 4, .flags = 1, .ns = "n", .name = "m", .incarnation = "i", .from_ns = "f"},
-    {.type = NXL_MESSAGE_ANSWER, .request = 4, .code = NXL_NOT_FOUND, .text = "none", .ns = "n", .name = "m",
-     .incarnation = "i", .revision = 12},
-    {.type = NXL_MESSAGE_REGIONS, .incarnation = "i", .revision = 12, .flags = 1, .more = 1, .region_count = 2,
+    {.type = NXL_MESSAGE_QUERY,
+     .request = 4,
+     .flags = 1,
+     .ns = "n",
+     .name = "m",
+     .incarnation = "i",
+     .from_ns = "f"},
+    {.type = NXL_MESSAGE_ANSWER,
+     .request = 4,
+     .code = NXL_NOT_FOUND,
+     .text = "none",
+     .ns = "n",
+     .name = "m",
+     .incarnation = "i",
+     .revision = 12},
+    {.type = NXL_MESSAGE_REGIONS,
+     .incarnation = "i",
+     .revision = 12,
+     .flags = 1,
+     .more = 1,
+     .region_count = 2,
      .regions = two_regions},
-    {.type = NXL_MESSAGE_REGION_GONE, .incarnation = "i", .revision = 13, .id_count = 3, .ids = three_ids},
-    {.type = NXL_MESSAGE_FACT, .incarnation = "i", .life = NXL_LIFE_DEAD, .text = "killed", .sequence = 3},
+    {.type = NXL_MESSAGE_REGION_GONE,
+     .incarnation = "i",
+     .revision = 13,
+     .id_count = 3,
+     .ids = three_ids},
+    {.type = NXL_MESSAGE_FACT,
+     .incarnation = "i",
+     .life = NXL_LIFE_DEAD,
+     .text = "killed",
+     .sequence = 3},
     {.type = NXL_MESSAGE_FACT_ACK, .sequence = 3, .at_ns = 1000},
     {.type = NXL_MESSAGE_UNSUBSCRIBE, .incarnation = "i"},
-    {.type = NXL_MESSAGE_DIGEST, .request = 7, .flags = 1, .incarnation = "i", .from_ns = "f", .payload = {"\0rows", 5}},
-    {.type = NXL_MESSAGE_DIGEST_ANSWER, .request = 7, .code = NXL_NOT_FOUND, .text = "none", .sequence = UINT64_MAX},
+    {.type = NXL_MESSAGE_DIGEST,
+     .request = 7,
+     .flags = 1,
+     .incarnation = "i",
+     .from_ns = "f",
+     .payload = {"\0rows", 5}},
+    {.type = NXL_MESSAGE_DIGEST_ANSWER,
+     .request = 7,
+     .code = NXL_NOT_FOUND,
+     .text = "none",
+     .sequence = UINT64_MAX},
 };
 
 static void same_text(const char *out, const char *in)
@@ -170,11 +233,13 @@ static void every_truncation_of_every_type_is_refused_by_name(void **state)
         assert_int_equal(nxl_message_encode(&one_of_each[i], &rig->bytes, &rig->err), NXL_OK);
         whole = rig->bytes.size;
         for (size_t size = 4; size < whole; size++) {
-            unsigned char *exact = malloc(size - 4 > 0 ? size - 4 : 1); /* so that a sanitizer sees an overrun */
+            unsigned char *exact =
+                malloc(size - 4 > 0 ? size - 4 : 1); /* so that a sanitizer sees an overrun */
             enum nxl_code code;
 
             memcpy(exact, rig->bytes.data + 4, size - 4);
-            code = nxl_message_decode(rig->decoder, (struct nxl_view){exact, size - 4}, &rig->out, &rig->err);
+            code = nxl_message_decode(rig->decoder, (struct nxl_view){exact, size - 4}, &rig->out,
+                                      &rig->err);
             free(exact);
             assert_int_equal(code, NXL_MISMATCH);
             assert_non_null(strstr(rig->err.text, "message"));
@@ -264,7 +329,8 @@ static void wrong_values_are_refused(void **state)
     struct nxl_message fact = one_of_each[NXL_MESSAGE_FACT - 1];
 
     for (size_t i = 0; i < NXL_COUNT_OF(rows); i++) {
-        const struct nxl_message message = {.type = NXL_MESSAGE_REGIONS, .region_count = 1, .regions = &rows[i].region};
+        const struct nxl_message message = {
+            .type = NXL_MESSAGE_REGIONS, .region_count = 1, .regions = &rows[i].region};
 
         nxl_bytes_clear(&rig->bytes);
         assert_int_equal(nxl_message_encode(&message, &rig->bytes, &rig->err), NXL_OK);
@@ -284,7 +350,8 @@ static void a_count_without_bytes_behind_it_is_refused(void **state)
     struct rig *rig = *state;
 
     nxl_bytes_clear(&rig->bytes);
-    assert_int_equal(nxl_message_encode(&(struct nxl_message){.type = NXL_MESSAGE_REGION_GONE}, &rig->bytes, &rig->err),
+    assert_int_equal(nxl_message_encode(&(struct nxl_message){.type = NXL_MESSAGE_REGION_GONE},
+                                        &rig->bytes, &rig->err),
                      NXL_OK);
     memset(rig->bytes.data + rig->bytes.size - 4, 0xff, 4);
     assert_int_equal(rig_decode(rig), NXL_MISMATCH);

@@ -1,4 +1,5 @@
-/* test_record.c - the directory record and metadata blob: round trips, limits, and every kind of damage. */
+/* test_record.c - the directory record and metadata blob: round trips, limits, and every kind of
+ * damage. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -58,7 +59,8 @@ static void rig_encode(struct rig *rig)
 
 static enum nxl_code rig_decode(struct rig *rig)
 {
-    return nxl_record_decode((struct nxl_view){rig->bytes.data, rig->bytes.size}, &rig->out, &rig->err);
+    return nxl_record_decode((struct nxl_view){rig->bytes.data, rig->bytes.size}, &rig->out,
+                             &rig->err);
 }
 
 /* After a change of the bytes: size and digest as a forger would set them. */

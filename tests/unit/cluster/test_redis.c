@@ -1,5 +1,5 @@
-/* test_redis.c - dialling: by name, late, refused, with ACL and passwords, behind MOVED; and that no
- * password is ever logged. */
+/* test_redis.c - dialling: by name, late, refused, with ACL and passwords, behind MOVED; and that
+ * no password is ever logged. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -54,9 +54,15 @@ static const struct nxl_redis_ops line_ops = {on_up, on_down};
 
 static void line_open(struct line *line, struct rig *rig, const char *url)
 {
-    struct nxl_redis_options options = {.loop = rig->loop, .purpose = "test", .user = "", .password_file = "",
-        .ca_file = "", .command_timeout_ns = 200 * NXL_MS, .backoff_max_ns = 100 * NXL_MS, .ops = &line_ops,
-        .arg = line};
+    struct nxl_redis_options options = {.loop = rig->loop,
+                                        .purpose = "test",
+                                        .user = "",
+                                        .password_file = "",
+                                        .ca_file = "",
+                                        .command_timeout_ns = 200 * NXL_MS,
+                                        .backoff_max_ns = 100 * NXL_MS,
+                                        .ops = &line_ops,
+                                        .arg = line};
     struct nxl_err err = {0};
 
     memset(line, 0, sizeof(*line));
@@ -79,13 +85,15 @@ static int line_answered(void *line)
     return ((struct line *)line)->answers > 0;
 }
 
-static void on_answer(void *arg, enum nxl_code code, const struct redisReply *reply, const struct nxl_err *err)
+static void on_answer(void *arg, enum nxl_code code, const struct redisReply *reply,
+                      const struct nxl_err *err)
 {
     struct line *line = arg;
 
     line->answers++;
     line->code = code;
-    (void)nxl_copy_text(line->text, sizeof(line->text), code == NXL_OK && reply->str != NULL ? reply->str : err->text);
+    (void)nxl_copy_text(line->text, sizeof(line->text),
+                        code == NXL_OK && reply->str != NULL ? reply->str : err->text);
     if (line->close_at_answer) {
         nxl_redis_close(line->redis);
         line->redis = NULL;
@@ -111,9 +119,11 @@ static void a_name_is_resolved_and_a_port_dialled(void **state)
         struct line line;
         char url[64];
 
-        (void)snprintf(url, sizeof(url), "redis://%s:%u/3", hosts[i], redis_server_port(rig->server));
+        (void)snprintf(url, sizeof(url), "redis://%s:%u/3", hosts[i],
+                       redis_server_port(rig->server));
         line_open(&line, rig, url);
-        assert_int_equal(line_ask(&line, "PING", NULL), NXL_UNREACHABLE); /* not up yet: no promise of an answer */
+        assert_int_equal(line_ask(&line, "PING", NULL),
+                         NXL_UNREACHABLE); /* not up yet: no promise of an answer */
         rig_until(rig, line_up, &line);
         assert_int_equal(line_ask(&line, "PING", NULL), NXL_OK);
         assert_int_equal(line.answers, 0);
@@ -189,7 +199,8 @@ static void a_command_has_a_deadline(void **state)
     nxl_redis_close(line.redis);
 }
 
-/* C-012: this process was busy for longer than the deadline; the answer lay in the socket all the time. */
+/* C-012: this process was busy for longer than the deadline; the answer lay in the socket all the
+ * time. */
 static void an_answer_that_is_there_counts_before_its_deadline(void **state)
 {
     struct rig *rig = *state;
@@ -298,7 +309,8 @@ static void one_moved_is_followed(void **state)
     uint16_t port;
     pid_t pid;
 
-    (void)snprintf(answer, sizeof(answer), "-MOVED 3999 127.0.0.1:%u\r\n", redis_server_port(rig->server));
+    (void)snprintf(answer, sizeof(answer), "-MOVED 3999 127.0.0.1:%u\r\n",
+                   redis_server_port(rig->server));
     pid = spawn_answerer(answer, &port);
     (void)snprintf(url, sizeof(url), "redis://127.0.0.1:%u", port);
     line_open(&line, rig, url);
@@ -371,14 +383,16 @@ static void install_acl(struct rig *rig, const char *file)
     int count = 0;
     FILE *script;
 
-    (void)snprintf(command, sizeof(command), "'%s/redis-acl.sh' --setuser --cluster test --password-file '%s'", NXL_DEPLOY,
+    (void)snprintf(command, sizeof(command),
+                   "'%s/redis-acl.sh' --setuser --cluster test --password-file '%s'", NXL_DEPLOY,
                    file);
     script = popen(command, "r");
     assert_non_null(script);
     assert_non_null(fgets(rule, sizeof(rule), script));
     assert_int_equal(pclose(script), 0);
     assert_null(strstr(rule, PASSWORD));
-    for (char *word = strtok_r(rule, " \n", &save); word != NULL; word = strtok_r(NULL, " \n", &save))
+    for (char *word = strtok_r(rule, " \n", &save); word != NULL;
+         word = strtok_r(NULL, " \n", &save))
         words[count++] = word;
     assert_true(count > 10 && count < 64);
     {
@@ -386,7 +400,9 @@ static void install_acl(struct rig *rig, const char *file)
 
         for (int i = 0; i < count; i++)
             sizes[i] = strlen(words[i]);
-        assert_int_equal(redis_server_ask_argv(rig->server, count, (const char **)words, sizes)->type, REDIS_REPLY_STATUS);
+        assert_int_equal(
+            redis_server_ask_argv(rig->server, count, (const char **)words, sizes)->type,
+            REDIS_REPLY_STATUS);
     }
     (void)redis_server_ask(rig->server, "ACL SETUSER default off");
 }
@@ -457,10 +473,24 @@ static void the_acl_user_can_do_all_that_is_needed(void **state)
 static void the_acl_user_can_do_nothing_else(void **state)
 {
     static const char *const refused[] = {
-        "SET other:key 1", "GET other:key", "HGETALL nixlet:{prod}:peers:n1", "FLUSHALL", "FLUSHDB", "KEYS *",
-        "CONFIG GET *", "ACL LIST", "SHUTDOWN NOSAVE", "SUBSCRIBE x", "PUBLISH x y",
-        "SCRIPT FLUSH", "CLIENT LIST", "REPLICAOF NO ONE", "MONITOR", "RENAME nixlet:{test}:a nixlet:{test}:b",
-        "EVAL return(redis.call('GET','other:key')) 0", "EVAL return(redis.call('FLUSHALL')) 0",
+        "SET other:key 1",
+        "GET other:key",
+        "HGETALL nixlet:{prod}:peers:n1",
+        "FLUSHALL",
+        "FLUSHDB",
+        "KEYS *",
+        "CONFIG GET *",
+        "ACL LIST",
+        "SHUTDOWN NOSAVE",
+        "SUBSCRIBE x",
+        "PUBLISH x y",
+        "SCRIPT FLUSH",
+        "CLIENT LIST",
+        "REPLICAOF NO ONE",
+        "MONITOR",
+        "RENAME nixlet:{test}:a nixlet:{test}:b",
+        "EVAL return(redis.call('GET','other:key')) 0",
+        "EVAL return(redis.call('FLUSHALL')) 0",
         "EVAL return(redis.call('SET','nixlet:{prod}:epoch','x')) 0"};
     struct rig *rig = *state;
     struct timeval limit = {.tv_sec = 5};
@@ -496,12 +526,18 @@ static int why_is_credentials(void *arg)
     return strstr(nxl_redis_why(((struct line *)arg)->redis), "WRONGPASS") != NULL;
 }
 
-/* A wrong password is said, not shown; a corrected file is read at the next dial, without a restart. */
+/* A wrong password is said, not shown; a corrected file is read at the next dial, without a
+ * restart. */
 static void a_rotated_password_needs_no_restart_and_none_is_ever_logged(void **state)
 {
     struct rig *rig = *state;
-    struct nxl_redis_options options = {.loop = rig->loop, .purpose = "test", .user = "nixlet", .ca_file = "",
-        .command_timeout_ns = 200 * NXL_MS, .backoff_max_ns = 50 * NXL_MS, .ops = &line_ops};
+    struct nxl_redis_options options = {.loop = rig->loop,
+                                        .purpose = "test",
+                                        .user = "nixlet",
+                                        .ca_file = "",
+                                        .command_timeout_ns = 200 * NXL_MS,
+                                        .backoff_max_ns = 50 * NXL_MS,
+                                        .ops = &line_ops};
     struct line line = {0};
     struct nxl_err err = {0};
     char file[128], *log;
@@ -513,7 +549,8 @@ static void a_rotated_password_needs_no_restart_and_none_is_ever_logged(void **s
     fd = open_log();
     options.arg = &line;
     options.password_file = file;
-    assert_int_equal(nxl_redis_url_parse(redis_server_url(rig->server), &options.url, &err), NXL_OK);
+    assert_int_equal(nxl_redis_url_parse(redis_server_url(rig->server), &options.url, &err),
+                     NXL_OK);
     assert_int_equal(nxl_redis_open(&options, &line.redis, &err), NXL_OK);
     rig_until(rig, why_is_credentials, &line);
     assert_int_equal(unlink(file), 0);
@@ -533,13 +570,19 @@ static void a_rotated_password_needs_no_restart_and_none_is_ever_logged(void **s
 static void an_answer_to_auth_is_never_logged_whole(void **state)
 {
     struct rig *rig = *state;
-    struct nxl_redis_options options = {.loop = rig->loop, .purpose = "test", .user = "", .ca_file = "",
-        .command_timeout_ns = 200 * NXL_MS, .backoff_max_ns = 50 * NXL_MS, .ops = &line_ops};
+    struct nxl_redis_options options = {.loop = rig->loop,
+                                        .purpose = "test",
+                                        .user = "",
+                                        .ca_file = "",
+                                        .command_timeout_ns = 200 * NXL_MS,
+                                        .backoff_max_ns = 50 * NXL_MS,
+                                        .ops = &line_ops};
     struct line line = {0};
     struct nxl_err err = {0};
     char file[128], url[64], *log;
     uint16_t port;
-    pid_t pid = spawn_answerer("-ERR unknown command 'AUTH', with args beginning with: '" PASSWORD "'\r\n", &port);
+    pid_t pid = spawn_answerer(
+        "-ERR unknown command 'AUTH', with args beginning with: '" PASSWORD "'\r\n", &port);
     int fd = open_log();
 
     write_password(rig, PASSWORD, file, sizeof(file));
@@ -562,7 +605,8 @@ static void an_answer_to_auth_is_never_logged_whole(void **state)
 int main(void)
 {
 #define WITH_SERVER(test) cmocka_unit_test_setup_teardown(test, rig_setup, rig_teardown)
-#define WITHOUT_SERVER(test) cmocka_unit_test_setup_teardown(test, rig_setup_no_server, rig_teardown)
+#define WITHOUT_SERVER(test)                                                                       \
+    cmocka_unit_test_setup_teardown(test, rig_setup_no_server, rig_teardown)
     const struct CMUnitTest tests[] = {
         WITH_SERVER(a_name_is_resolved_and_a_port_dialled),
         WITHOUT_SERVER(a_refused_connect_is_noticed_and_tried_again),

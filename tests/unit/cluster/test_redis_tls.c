@@ -1,5 +1,5 @@
-/* test_redis_tls.c - rediss:// against a real server: only the expected host under the expected authority is
- * spoken to. Needs hiredis 1.x with TLS; elsewhere it is skipped and says so. */
+/* test_redis_tls.c - rediss:// against a real server: only the expected host under the expected
+ * authority is spoken to. Needs hiredis 1.x with TLS; elsewhere it is skipped and says so. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -21,9 +21,11 @@ static void make_certificate(struct rig *rig, const char *name, const char *subj
     char command[1024];
 
     (void)snprintf(command, sizeof(command),
-                   "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=redis "
+                   "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes "
+                   "-days 2 -subj /CN=redis "
                    "-addext subjectAltName=%s -keyout '%s/%s.key' -out '%s/%s.pem' >/dev/null 2>&1",
-                   subject_names, redis_server_folder(rig->server), name, redis_server_folder(rig->server), name);
+                   subject_names, redis_server_folder(rig->server), name,
+                   redis_server_folder(rig->server), name);
     assert_int_equal(system(command), 0);
 }
 
@@ -61,8 +63,15 @@ static const struct nxl_redis_ops ops = {on_up, on_down};
 static void line_open(struct line *line, struct rig *rig, const char *host, const char *authority)
 {
     static char ca[128];
-    struct nxl_redis_options options = {.loop = rig->loop, .purpose = "test", .user = "", .password_file = "",
-        .ca_file = ca, .command_timeout_ns = 500 * NXL_MS, .backoff_max_ns = 100 * NXL_MS, .ops = &ops, .arg = line};
+    struct nxl_redis_options options = {.loop = rig->loop,
+                                        .purpose = "test",
+                                        .user = "",
+                                        .password_file = "",
+                                        .ca_file = ca,
+                                        .command_timeout_ns = 500 * NXL_MS,
+                                        .backoff_max_ns = 100 * NXL_MS,
+                                        .ops = &ops,
+                                        .arg = line};
     struct nxl_err err = {0};
     char url[64];
 
@@ -88,7 +97,8 @@ static int is_answered(void *line)
     return ((struct line *)line)->answers > 0;
 }
 
-static void on_answer(void *arg, enum nxl_code code, const struct redisReply *reply, const struct nxl_err *err)
+static void on_answer(void *arg, enum nxl_code code, const struct redisReply *reply,
+                      const struct nxl_err *err)
 {
     struct line *line = arg;
 
@@ -169,7 +179,8 @@ static void a_directory_works_over_tls(void **state)
 
 int main(void)
 {
-#define WITHOUT_SERVER(test) cmocka_unit_test_setup_teardown(test, rig_setup_no_server, rig_teardown)
+#define WITHOUT_SERVER(test)                                                                       \
+    cmocka_unit_test_setup_teardown(test, rig_setup_no_server, rig_teardown)
     const struct CMUnitTest tests[] = {
         WITHOUT_SERVER(the_expected_host_is_spoken_to),
         WITHOUT_SERVER(another_authority_or_host_is_refused),

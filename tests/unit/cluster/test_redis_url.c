@@ -1,4 +1,5 @@
-/* test_redis_url.c - store.url to its parts: what is taken, and with which words the rest is refused. */
+/* test_redis_url.c - store.url to its parts: what is taken, and with which words the rest is
+ * refused. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -87,8 +88,9 @@ static void bad_urls_are_refused_and_change_nothing(void **state)
 
 static void a_secret_in_the_url_is_refused_and_not_repeated(void **state)
 {
-    static const char *const rows[] = {"redis://:hunter2@store:6379", "redis://nixlet:hunter2@store",
-                                       "redis+sentinel://u:hunter2@a:1,b:2/m", "http://u:hunter2@store"};
+    static const char *const rows[] = {
+        "redis://:hunter2@store:6379", "redis://nixlet:hunter2@store",
+        "redis+sentinel://u:hunter2@a:1,b:2/m", "http://u:hunter2@store"};
 
     for (size_t i = 0; i < NXL_COUNT_OF(rows); i++) {
         struct nxl_redis_url url;
@@ -112,7 +114,8 @@ static void what_this_hiredis_cannot_do_is_said_clearly(void **state)
     } else {
         assert_int_equal(url.kind, NXL_REDIS_TLS);
     }
-    assert_int_equal(nxl_redis_url_parse("redis+sentinel://a:26379/mymaster", &url, &err), NXL_NOT_SUPPORTED);
+    assert_int_equal(nxl_redis_url_parse("redis+sentinel://a:26379/mymaster", &url, &err),
+                     NXL_NOT_SUPPORTED);
     assert_non_null(strstr(err.text, "Sentinel"));
 }
 

@@ -1,5 +1,5 @@
-/* test_trust.c - certificates from deploy/certs.sh: what is refused at open, TLS between two ends in
- * memory, and signatures over facts. */
+/* test_trust.c - certificates from deploy/certs.sh: what is refused at open, TLS between two ends
+ * in memory, and signatures over facts. */
 #include "link_rig.h"
 
 #include "cluster/trust.h"
@@ -14,7 +14,8 @@ static char good[64], other[64], expired[64], foreign[64]; /* folders */
 static int make_certs(void **state)
 {
     certs_make(good, sizeof(good), "kl", "30", "node-a", "node-b", NULL);
-    certs_make(other, sizeof(other), "kl", "30", "node-a", NULL); /* same names, another authority */
+    certs_make(other, sizeof(other), "kl", "30", "node-a",
+               NULL); /* same names, another authority */
     certs_make(foreign, sizeof(foreign), "xx", "30", "node-a", NULL);
     certs_make(expired, sizeof(expired), "kl", "30", "node-z", NULL);
     certs_make(expired, sizeof(expired), "kl", "0", "node-a", NULL);
@@ -48,7 +49,8 @@ static struct nxl_trust *open_good(const char *node)
 
     (void)snprintf(cert, sizeof(cert), "%s.pem", node);
     (void)snprintf(key, sizeof(key), "%s.key", node);
-    if (nxl_trust_open(in(good, cert), in(good, key), in(good, "ca.pem"), "kl", node, &trust, &err) != NXL_OK)
+    if (nxl_trust_open(in(good, cert), in(good, key), in(good, "ca.pem"), "kl", node, &trust,
+                       &err) != NXL_OK)
         fail_msg("open: %s", err.text);
     return trust;
 }
@@ -58,24 +60,33 @@ static void what_does_not_fit_is_refused_with_file_and_reason(void **state)
     const struct {
         const char *cert, *key, *ca, *cluster, *node, *word;
     } rows[] = {
-        {in(good, "none.pem"), in(good, "node-a.key"), in(good, "ca.pem"), "kl", "node-a", "none.pem"},
-        {in(good, "node-a.key"), in(good, "node-a.key"), in(good, "ca.pem"), "kl", "node-a", "certificate file"},
-        {in(good, "node-a.pem"), in(good, "node-a.pem"), in(good, "ca.pem"), "kl", "node-a", "key file"},
-        {in(good, "node-a.pem"), in(good, "node-b.key"), in(good, "ca.pem"), "kl", "node-a", "does not belong"},
-        {in(good, "node-a.pem"), in(good, "node-a.key"), in(other, "ca.pem"), "kl", "node-a", "authority file"},
-        {in(good, "node-a.pem"), in(good, "node-a.key"), in(good, "none"), "kl", "node-a", "authority file"},
-        {in(expired, "node-a.pem"), in(expired, "node-a.key"), in(expired, "ca.pem"), "kl", "node-a", "expired"},
-        {in(foreign, "node-a.pem"), in(foreign, "node-a.key"), in(foreign, "ca.pem"), "kl", "node-a", "nixlet://kl/"},
-        {in(good, "node-a.pem"), in(good, "node-a.key"), in(good, "ca.pem"), "kl", "node-b", "of node 'node-a'"},
+        {in(good, "none.pem"), in(good, "node-a.key"), in(good, "ca.pem"), "kl", "node-a",
+         "none.pem"},
+        {in(good, "node-a.key"), in(good, "node-a.key"), in(good, "ca.pem"), "kl", "node-a",
+         "certificate file"},
+        {in(good, "node-a.pem"), in(good, "node-a.pem"), in(good, "ca.pem"), "kl", "node-a",
+         "key file"},
+        {in(good, "node-a.pem"), in(good, "node-b.key"), in(good, "ca.pem"), "kl", "node-a",
+         "does not belong"},
+        {in(good, "node-a.pem"), in(good, "node-a.key"), in(other, "ca.pem"), "kl", "node-a",
+         "authority file"},
+        {in(good, "node-a.pem"), in(good, "node-a.key"), in(good, "none"), "kl", "node-a",
+         "authority file"},
+        {in(expired, "node-a.pem"), in(expired, "node-a.key"), in(expired, "ca.pem"), "kl",
+         "node-a", "expired"},
+        {in(foreign, "node-a.pem"), in(foreign, "node-a.key"), in(foreign, "ca.pem"), "kl",
+         "node-a", "nixlet://kl/"},
+        {in(good, "node-a.pem"), in(good, "node-a.key"), in(good, "ca.pem"), "kl", "node-b",
+         "of node 'node-a'"},
     };
 
     for (size_t i = 0; i < NXL_COUNT_OF(rows); i++) {
         struct nxl_trust *trust = (void *)1;
         struct nxl_err err = {0};
 
-        assert_int_equal(
-            nxl_trust_open(rows[i].cert, rows[i].key, rows[i].ca, rows[i].cluster, rows[i].node, &trust, &err),
-            NXL_CONFIG);
+        assert_int_equal(nxl_trust_open(rows[i].cert, rows[i].key, rows[i].ca, rows[i].cluster,
+                                        rows[i].node, &trust, &err),
+                         NXL_CONFIG);
         if (strstr(err.text, rows[i].word) == NULL)
             fail_msg("row %zu: '%s' is not in '%s'", i, rows[i].word, err.text);
         assert_ptr_equal(trust, (void *)1);
@@ -157,16 +168,15 @@ static void strangers_do_not_get_through_the_handshake(void **state)
         int through;
     } rows[] = {
         {good, "node-b", TLS1_3_VERSION, 1}, /* so the table can fail */
-        {good, "node-b", TLS1_2_VERSION, 0},
-        {NULL, "", TLS1_3_VERSION, 0},
-        {other, "node-a", TLS1_3_VERSION, 0},
-        {good, "node-late", TLS1_3_VERSION, 0}, /* expired */
+        {good, "node-b", TLS1_2_VERSION, 0},  {NULL, "", TLS1_3_VERSION, 0},
+        {other, "node-a", TLS1_3_VERSION, 0}, {good, "node-late", TLS1_3_VERSION, 0}, /* expired */
     };
     struct nxl_trust *a = open_good("node-a");
 
     certs_make(good, sizeof(good), "kl", "0", "node-late", NULL);
     for (size_t i = 0; i < NXL_COUNT_OF(rows); i++) {
-        SSL *server = nxl_trust_ssl(a, 1), *client = stranger(rows[i].folder, rows[i].node, rows[i].version);
+        SSL *server = nxl_trust_ssl(a, 1),
+            *client = stranger(rows[i].folder, rows[i].node, rows[i].version);
 
         connect_in_memory(server, client);
         assert_int_equal(shake(server, client), rows[i].through);
@@ -207,7 +217,8 @@ static void a_signature_tells_who_signed(void **state)
     struct nxl_err err;
 
     assert_int_equal(nxl_trust_sign(a, text, &blob, &err), NXL_OK);
-    assert_int_equal(nxl_trust_verify(b, text, (struct nxl_view){blob.data, blob.size}, node, sizeof(node), &err),
+    assert_int_equal(nxl_trust_verify(b, text, (struct nxl_view){blob.data, blob.size}, node,
+                                      sizeof(node), &err),
                      NXL_OK);
     assert_string_equal(node, "node-a");
     nxl_bytes_fini(&blob);
@@ -227,20 +238,24 @@ static void every_change_of_text_or_signature_is_refused(void **state)
     assert_int_equal(nxl_trust_sign(a, view, &blob, &err), NXL_OK);
     for (size_t i = 0; i < view.size; i++) {
         text[i] ^= 1;
-        assert_int_equal(nxl_trust_verify(a, view, (struct nxl_view){blob.data, blob.size}, node, sizeof(node), &err),
+        assert_int_equal(nxl_trust_verify(a, view, (struct nxl_view){blob.data, blob.size}, node,
+                                          sizeof(node), &err),
                          NXL_NOT_ALLOWED);
         text[i] ^= 1;
     }
     for (size_t i = 0; i < blob.size; i++) {
         blob.data[i] ^= 1;
-        assert_int_not_equal(
-            nxl_trust_verify(a, view, (struct nxl_view){blob.data, blob.size}, node, sizeof(node), &err), NXL_OK);
-        blob.data[i] ^= 1;
-        assert_int_not_equal(nxl_trust_verify(a, view, (struct nxl_view){blob.data, i}, node, sizeof(node), &err),
+        assert_int_not_equal(nxl_trust_verify(a, view, (struct nxl_view){blob.data, blob.size},
+                                              node, sizeof(node), &err),
                              NXL_OK);
+        blob.data[i] ^= 1;
+        assert_int_not_equal(
+            nxl_trust_verify(a, view, (struct nxl_view){blob.data, i}, node, sizeof(node), &err),
+            NXL_OK);
     }
     assert_string_equal(node, "unchanged");
-    assert_int_equal(nxl_trust_verify(a, view, (struct nxl_view){blob.data, blob.size}, node, sizeof(node), &err),
+    assert_int_equal(nxl_trust_verify(a, view, (struct nxl_view){blob.data, blob.size}, node,
+                                      sizeof(node), &err),
                      NXL_OK);
     nxl_bytes_fini(&blob);
     nxl_trust_close(a);
@@ -254,11 +269,12 @@ static void a_signature_of_another_authority_is_refused(void **state)
     char node[64];
     struct nxl_err err;
 
-    assert_int_equal(nxl_trust_open(in(other, "node-a.pem"), in(other, "node-a.key"), in(other, "ca.pem"), "kl",
-                                    "node-a", &stranger_trust, &err),
+    assert_int_equal(nxl_trust_open(in(other, "node-a.pem"), in(other, "node-a.key"),
+                                    in(other, "ca.pem"), "kl", "node-a", &stranger_trust, &err),
                      NXL_OK);
     assert_int_equal(nxl_trust_sign(stranger_trust, text, &blob, &err), NXL_OK);
-    assert_int_equal(nxl_trust_verify(a, text, (struct nxl_view){blob.data, blob.size}, node, sizeof(node), &err),
+    assert_int_equal(nxl_trust_verify(a, text, (struct nxl_view){blob.data, blob.size}, node,
+                                      sizeof(node), &err),
                      NXL_NOT_ALLOWED);
     nxl_bytes_fini(&blob);
     nxl_trust_close(a);

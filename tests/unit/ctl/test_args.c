@@ -16,8 +16,8 @@ struct values {
     int quiet;
 };
 
-static enum nxl_code parse(const char *const *argv, struct ctl *ctl, struct values *v, struct ctl_words *words,
-                           struct nxl_err *err)
+static enum nxl_code parse(const char *const *argv, struct ctl *ctl, struct values *v,
+                           struct ctl_words *words, struct nxl_err *err)
 {
     const struct ctl_option options[] = {
         {"peer", CTL_TEXT, &v->peer, 0, 0, "NAME", ""},
@@ -37,8 +37,10 @@ static enum nxl_code parse(const char *const *argv, struct ctl *ctl, struct valu
 
 static void options_and_words_come_in_any_order(void **state)
 {
-    static const char *const argv[] = {"file", "--peer=far", "--region", "7", "--json", "other", "--address", "0x7f00aA",
-                                       "--quiet", "--length=64Ki", "--timeout", "3s", "--http=h:1", "--", "--peer", NULL};
+    static const char *const argv[] = {
+        "file",     "--peer=far", "--region",      "7",         "--json", "other",      "--address",
+        "0x7f00aA", "--quiet",    "--length=64Ki", "--timeout", "3s",     "--http=h:1", "--",
+        "--peer",   NULL};
     struct values v = {.region = -1};
     struct ctl ctl = {0};
     struct ctl_words words = {0};
@@ -85,7 +87,8 @@ static void a_wrong_line_is_refused_with_the_option_and_the_reason(void **state)
         {{"--pear=x"}, "did you mean --peer?"},
         {{"--zzzzzzzzzzzz"}, "see --help"},
         {{"--"
-          "=5"}, "no option"},
+          "=5"},
+         "no option"},
         {{"-x"}, "no option '-x'"},
         {{"--peer"}, "--peer needs a value"},
         {{"--quiet=1"}, "takes no value"},

@@ -1,4 +1,5 @@
-/* test_doctor.c - the pure halves of doctor: who listens, what UCX names; and the table of ports. */
+/* test_doctor.c - the pure halves of doctor: who listens, what UCX names; and the table of ports.
+ */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -8,15 +9,21 @@
 
 #include "ctl/doctor.h"
 
-static const char tcp[] =
-    "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-    "   0: 00000000:1E3D 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 12345 1 0 100 0 0 10 0\n"
-    "   1: 0100007F:1E3E 0100007F:D000 01 00000000:00000000 00:00000000 00000000  1000        0 22222 1 0 20 4 30 10 -1\n"
-    "   2: 0100007F:1E3F 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 18446744073709551615 1\n"
-    "   3: 0100007F:1E3F 00000000:0000 0A 00000000:00000000 00:00000000 00000000  1000        0 4 1\n";
+static const char tcp[] = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when "
+                          "retrnsmt   uid  timeout inode\n"
+                          "   0: 00000000:1E3D 00000000:0000 0A 00000000:00000000 00:00000000 "
+                          "00000000     0        0 12345 1 0 100 0 0 10 0\n"
+                          "   1: 0100007F:1E3E 0100007F:D000 01 00000000:00000000 00:00000000 "
+                          "00000000  1000        0 22222 1 0 20 4 30 10 -1\n"
+                          "   2: 0100007F:1E3F 00000000:0000 0A 00000000:00000000 00:00000000 "
+                          "00000000  1000        0 18446744073709551615 1\n"
+                          "   3: 0100007F:1E3F 00000000:0000 0A 00000000:00000000 00:00000000 "
+                          "00000000  1000        0 4 1\n";
 static const char tcp6[] =
-    "  sl  local_address                         remote_address                        st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
-    "   0: 00000000000000000000000000000000:1E40 00000000000000000000000000000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 777 1 0 100 0 0 10 0\n";
+    "  sl  local_address                         remote_address                        st tx_queue "
+    "rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+    "   0: 00000000000000000000000000000000:1E40 00000000000000000000000000000000:0000 0A "
+    "00000000:00000000 00:00000000 00000000     0        0 777 1 0 100 0 0 10 0\n";
 
 static void listeners_are_found_by_port_and_state(void **state)
 {
@@ -37,7 +44,8 @@ static void listeners_are_found_by_port_and_state(void **state)
 
 static void transports_are_read_from_what_ucx_prints(void **state)
 {
-    static const char text[] = "#\n# UCP context\n#\n#     component 0  :  self\n#            md 0  :  component 0  self \n#\n"
+    static const char text[] = "#\n# UCP context\n#\n#     component 0  :  self\n#            md 0 "
+                               " :  component 0  self \n#\n"
                                "#      resource 0  :  md 0  dev 0  flags -- self/memory0\n"
                                "#      resource 1  :  md 1  dev 1  flags -- tcp/eth0\n#\n";
     char names[64], little[8];

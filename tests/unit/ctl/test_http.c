@@ -104,7 +104,8 @@ static void hostile_answers_are_refused_with_the_reason(void **state)
         {OK "Content-Length: +2\r\n\r\nab", 1, NXL_MISMATCH, 0, NULL, "no number"},
         {OK "Content-Length: 2, 2\r\n\r\nab", 1, NXL_MISMATCH, 0, NULL, "no number"},
         {OK "Content-Length:\r\n\r\n", 1, NXL_MISMATCH, 0, NULL, "empty"},
-        {OK "Content-Length: 2\r\nContent-Length: 3\r\n\r\nab", 0, NXL_MISMATCH, 0, NULL, "two different"},
+        {OK "Content-Length: 2\r\nContent-Length: 3\r\n\r\nab", 0, NXL_MISMATCH, 0, NULL,
+         "two different"},
         {OK "Content-Length: 67108865\r\n\r\n", 0, NXL_LIMIT, 0, NULL, "67108864"},
         {OK "Content-Length: 99999999999999999999999\r\n\r\n", 0, NXL_LIMIT, 0, NULL, "announces"},
         {OK "Content-Length: 18446744073709551618\r\n\r\nab", 1, NXL_LIMIT, 0, NULL, "announces"},
@@ -227,7 +228,8 @@ static void what_is_no_object_is_refused(void **state)
         {OK "\r\n", "no JSON object", NXL_MISMATCH},
         {OK "\r\n{\"a\":1,\"a\":2}", "no JSON object", NXL_MISMATCH},
         {OK "\r\n{\"a\":1} {", "no JSON object", NXL_MISMATCH},
-        {"HTTP/1.1 404 Not Found\r\n\r\n{\"error\":\"not_found\",\"text\":\"no such page\"}", "404: no such page", NXL_NOT_FOUND},
+        {"HTTP/1.1 404 Not Found\r\n\r\n{\"error\":\"not_found\",\"text\":\"no such page\"}",
+         "404: no such page", NXL_NOT_FOUND},
         {"HTTP/1.1 503 X\r\n\r\nnot json", "answers 503", NXL_BUSY},
         {"HTTP/1.1 500 X\r\n\r\n", "answers 500", NXL_UNKNOWN},
     };
@@ -267,11 +269,16 @@ static void where_nobody_listens_is_said(void **state)
     size_t size;
     int status;
 
-    assert_int_equal(ctl_http_get("/nonexistent/http.sock", "/", 1000000000, &status, &body, &size, &err), NXL_NO_AGENT);
+    assert_int_equal(
+        ctl_http_get("/nonexistent/http.sock", "/", 1000000000, &status, &body, &size, &err),
+        NXL_NO_AGENT);
     assert_non_null(strstr(err.text, "/nonexistent/http.sock"));
-    assert_int_equal(ctl_http_get("nowhere", "/", 1000000000, &status, &body, &size, &err), NXL_INVALID_PARAM);
-    assert_int_equal(ctl_http_get("h:123456", "/", 1000000000, &status, &body, &size, &err), NXL_INVALID_PARAM);
-    assert_int_equal(ctl_http_get("h:http", "/", 1000000000, &status, &body, &size, &err), NXL_INVALID_PARAM);
+    assert_int_equal(ctl_http_get("nowhere", "/", 1000000000, &status, &body, &size, &err),
+                     NXL_INVALID_PARAM);
+    assert_int_equal(ctl_http_get("h:123456", "/", 1000000000, &status, &body, &size, &err),
+                     NXL_INVALID_PARAM);
+    assert_int_equal(ctl_http_get("h:http", "/", 1000000000, &status, &body, &size, &err),
+                     NXL_INVALID_PARAM);
 }
 
 int main(void)

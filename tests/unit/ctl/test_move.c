@@ -13,8 +13,8 @@
 
 #include "ctl/move.h"
 
-#define ROW(id, peer, life, address, length)                                                                  \
-    "{\"id\":" #id ",\"peer\":\"" peer "\",\"incarnation\":\"" life "\",\"address\":\"" address              \
+#define ROW(id, peer, life, address, length)                                                       \
+    "{\"id\":" #id ",\"peer\":\"" peer "\",\"incarnation\":\"" life "\",\"address\":\"" address    \
     "\",\"length\":" #length "}"
 
 static json_t *rows_of(const char *text)
@@ -35,9 +35,11 @@ struct row {
 };
 
 static const char one[] = "[" ROW(7, "far", "n/b/2", "0x1000", 256) "]";
-static const char many[] = "[" ROW(1, "near", "n/b/9", "0x1000", 999) "," ROW(7, "far", "n/b/2", "0x1000", 256) ","
-    ROW(8, "far", "n/b/2", "0x8000", 4096) "," ROW(3, "far", "n/b/1", "0x9000", 64) "]";
-static const char nested[] = "[" ROW(1, "far", "n/b/2", "0x1000", 64) "," ROW(2, "far", "n/b/2", "0x1000", 4096) "]";
+static const char many[] =
+    "[" ROW(1, "near", "n/b/9", "0x1000", 999) "," ROW(7, "far", "n/b/2", "0x1000", 256) "," ROW(
+        8, "far", "n/b/2", "0x8000", 4096) "," ROW(3, "far", "n/b/1", "0x9000", 64) "]";
+static const char nested[] =
+    "[" ROW(1, "far", "n/b/2", "0x1000", 64) "," ROW(2, "far", "n/b/2", "0x1000", 4096) "]";
 
 static void the_region_is_found_by_id_by_address_or_because_there_is_one(void **state)
 {
@@ -52,7 +54,8 @@ static void the_region_is_found_by_id_by_address_or_because_there_is_one(void **
         {nested, -1, 0x1010, 0, NXL_OK, 0x1010, 4080, NULL},
         {one, -1, 0, 257, NXL_INVALID_PARAM, 0, 0, "257 bytes do not fit: region 7 has 256"},
         {one, -1, 0x1080, 129, NXL_INVALID_PARAM, 0, 0, "has 128 from 0x1080"},
-        {one, -1, 0x1100, 0, NXL_NOT_FOUND, 0, 0, "0x1100 lies in no region of 'far'; it has 7 at 0x1000 (256 bytes)"},
+        {one, -1, 0x1100, 0, NXL_NOT_FOUND, 0, 0,
+         "0x1100 lies in no region of 'far'; it has 7 at 0x1000 (256 bytes)"},
         {one, -1, 0xfff, 0, NXL_NOT_FOUND, 0, 0, "lies in no region"},
         {one, 7, 0x2000, 0, NXL_INVALID_PARAM, 0, 0, "does not lie in region 7"},
         {one, 6, 0, 0, NXL_NOT_FOUND, 0, 0, "has no region 6; it has 7"},
@@ -67,8 +70,8 @@ static void the_region_is_found_by_id_by_address_or_because_there_is_one(void **
         json_t *json = rows_of(rows[i].rows);
         struct move_where where = {1, 2};
         struct nxl_err err = {0};
-        enum nxl_code code = move_where_pick(json, "far", "n/b/2", rows[i].region, rows[i].address, rows[i].length,
-                                             &where, &err);
+        enum nxl_code code = move_where_pick(json, "far", "n/b/2", rows[i].region, rows[i].address,
+                                             rows[i].length, &where, &err);
 
         json_decref(json);
         if (code != rows[i].code)
@@ -90,7 +93,8 @@ static void rows_that_make_no_sense_are_no_regions(void **state)
         "[" ROW(7, "far", "n/b/2", "0x1000", -5) "]",
         "[" ROW(7, "far", "n/b/2", "0x1000", 2.5) "]",
         "[" ROW(7, "far", "n/b/2", "0xffffffffffffffff", 256) "]", /* end past all memory */
-        "[{\"id\":7,\"peer\":\"far\",\"incarnation\":\"n/b/2\",\"address\":\"0x10\",\"length\":5,\"lost\":true}]",
+        "[{\"id\":7,\"peer\":\"far\",\"incarnation\":\"n/b/"
+        "2\",\"address\":\"0x10\",\"length\":5,\"lost\":true}]",
         "[{\"id\":7,\"peer\":5,\"address\":\"0x10\",\"length\":5}]",
         "[{\"id\":\"7\",\"peer\":\"far\",\"address\":\"0x10\",\"length\":5}]",
     };
@@ -100,7 +104,8 @@ static void rows_that_make_no_sense_are_no_regions(void **state)
         struct move_where where;
         struct nxl_err err = {0};
 
-        assert_int_equal(move_where_pick(json, "far", "n/b/2", -1, 0, 0, &where, &err), NXL_NOT_FOUND);
+        assert_int_equal(move_where_pick(json, "far", "n/b/2", -1, 0, 0, &where, &err),
+                         NXL_NOT_FOUND);
         json_decref(json);
     }
 }
@@ -112,7 +117,8 @@ static void a_long_list_of_regions_is_cut_with_dots(void **state)
     struct nxl_err err = {0};
 
     for (int i = 0; i < 50; i++)
-        json_array_append_new(json, json_pack("{s:i, s:s, s:s, s:i}", "id", i, "peer", "far", "address", "0x7fffffff0000", "length", 4096));
+        json_array_append_new(json, json_pack("{s:i, s:s, s:s, s:i}", "id", i, "peer", "far",
+                                              "address", "0x7fffffff0000", "length", 4096));
     assert_int_equal(move_where_pick(json, "far", "x", -1, 0, 0, &where, &err), NXL_INVALID_PARAM);
     assert_non_null(strstr(err.text, "has 50 regions"));
     assert_non_null(strstr(err.text, "..."));
@@ -255,15 +261,20 @@ static void a_file_cut_meanwhile_is_an_error_and_no_crash(void **state)
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
-        /* First: the guard is installed once, and cmocka puts back its own SIGBUS handler afterwards. */
-        cmocka_unit_test_setup_teardown(a_file_cut_meanwhile_is_an_error_and_no_crash, rig_open, rig_close),
+        /* First: the guard is installed once, and cmocka puts back its own SIGBUS handler
+           afterwards. */
+        cmocka_unit_test_setup_teardown(a_file_cut_meanwhile_is_an_error_and_no_crash, rig_open,
+                                        rig_close),
         cmocka_unit_test(the_region_is_found_by_id_by_address_or_because_there_is_one),
         cmocka_unit_test(rows_that_make_no_sense_are_no_regions),
         cmocka_unit_test(a_long_list_of_regions_is_cut_with_dots),
-        cmocka_unit_test_setup_teardown(a_file_that_is_not_kept_leaves_what_was_there, rig_open, rig_close),
-        cmocka_unit_test_setup_teardown(a_kept_file_has_the_bytes_the_size_and_the_old_mode, rig_open, rig_close),
+        cmocka_unit_test_setup_teardown(a_file_that_is_not_kept_leaves_what_was_there, rig_open,
+                                        rig_close),
+        cmocka_unit_test_setup_teardown(a_kept_file_has_the_bytes_the_size_and_the_old_mode,
+                                        rig_open, rig_close),
         cmocka_unit_test_setup_teardown(the_digest_is_the_published_xxh64, rig_open, rig_close),
-        cmocka_unit_test_setup_teardown(what_cannot_be_mapped_is_refused_with_the_reason, rig_open, rig_close),
+        cmocka_unit_test_setup_teardown(what_cannot_be_mapped_is_refused_with_the_reason, rig_open,
+                                        rig_close),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -15,7 +15,8 @@
 #define T32 32768ull
 #define T128 131072ull
 
-static struct ctl_size compute(const struct ctl_shape *shape, uint64_t tokens, uint64_t tp, uint64_t block)
+static struct ctl_size compute(const struct ctl_shape *shape, uint64_t tokens, uint64_t tp,
+                               uint64_t block)
 {
     struct ctl_workload w = {shape, tokens, tp, block, 1};
     struct ctl_size size;
@@ -61,7 +62,8 @@ static void every_known_model_has_the_bytes_that_its_shape_says(void **state)
         {"qwen3-8b", 36, 4096, 144 * KIB, 576 * MIB, 4608 * MIB, 18 * GIB, 72 * MIB},
         {"qwen3-32b", 64, 4096, 256 * KIB, 1 * GIB, 8 * GIB, 32 * GIB, 128 * MIB},
         {"qwen3-30b-a3b", 48, 2048, 96 * KIB, 384 * MIB, 3 * GIB, 12 * GIB, 96 * MIB},
-        {"qwen3-235b-a22b", 94, 2048, 188 * KIB, 752 * MIB, 6016 * MIB, 23 * GIB + 512 * MIB, 188 * MIB},
+        {"qwen3-235b-a22b", 94, 2048, 188 * KIB, 752 * MIB, 6016 * MIB, 23 * GIB + 512 * MIB,
+         188 * MIB},
         {"glm-4.5", 92, 4096, 368 * KIB, 1472 * MIB, 11 * GIB + 512 * MIB, 46 * GIB, 184 * MIB},
         {"gpt-oss-120b", 36, 2048, 72 * KIB, 288 * MIB, 2304 * MIB, 9 * GIB, 36 * MIB},
         {"deepseek-v3", 61, 1152, 70272, 281088 * KIB, 2196 * MIB, 8784 * MIB, 281088 * KIB},
@@ -234,11 +236,15 @@ static void eight_bit_elements_halve_it(void **state)
 
 static void a_workload_without_meaning_is_refused_with_the_reason(void **state)
 {
-    static const struct ctl_shape gqa = {.name = "g", .layers = 2, .kv_heads = 8, .head_dim = 64, .element = 2};
-    static const struct ctl_shape both = {.name = "b", .layers = 2, .kv_heads = 8, .head_dim = 64, .latent = 5, .element = 2};
+    static const struct ctl_shape gqa = {
+        .name = "g", .layers = 2, .kv_heads = 8, .head_dim = 64, .element = 2};
+    static const struct ctl_shape both = {
+        .name = "b", .layers = 2, .kv_heads = 8, .head_dim = 64, .latent = 5, .element = 2};
     static const struct ctl_shape neither = {.name = "n", .layers = 2, .element = 2};
-    static const struct ctl_shape headless = {.name = "h", .layers = 2, .kv_heads = 8, .element = 2};
-    static const struct ctl_shape vast = {.name = "v", .layers = 65536, .kv_heads = 65536, .head_dim = 1 << 20, .element = 4};
+    static const struct ctl_shape headless = {
+        .name = "h", .layers = 2, .kv_heads = 8, .element = 2};
+    static const struct ctl_shape vast = {
+        .name = "v", .layers = 65536, .kv_heads = 65536, .head_dim = 1 << 20, .element = 4};
     static const struct {
         struct ctl_workload w;
         enum nxl_code code;
@@ -279,7 +285,8 @@ static void a_mistyped_model_has_a_nearest_one(void **state)
     assert_null(ctl_model_find("zzz", &nearest));
     assert_null(nearest);
     assert_null(ctl_model_find("", &nearest));
-    assert_null(ctl_model_find("llama-3-70b llama-3.3-70b", &nearest)); /* one alias, not the list */
+    assert_null(
+        ctl_model_find("llama-3-70b llama-3.3-70b", &nearest)); /* one alias, not the list */
 }
 
 int main(void)
