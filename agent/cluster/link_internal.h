@@ -21,8 +21,9 @@
 #define LINK_OUT_PUMP (1u << 20)     /* notices are fed while fewer bytes wait */
 #define LINK_READ_QUOTA (512u << 10) /* bytes per turn and connection */
 #define LINK_CHUNK (64u << 10)
-#define LINK_HELLO_MAX 65535u /* the third byte of a first frame is 0, so it never looks like TLS  \
-                               */
+#define LINK_HELLO_MAX                                                                             \
+    65535u /* the third byte of a first frame is 0, so it never looks like TLS                     \
+            */
 #define LINK_HALF_OPEN_MAX 256u /* accepted connections that have not said who they are */
 #define LINK_BACKOFF_MIN (100 * NXL_MS)
 #define LINK_ENDED_MAX 1024u

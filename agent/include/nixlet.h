@@ -123,7 +123,8 @@ NXL_EXPORT enum nxl_code nxl_deregister_range(struct nxl_peer *peer,
 
 /* ---- remote peers and metadata ---------------------------------------------------------- */
 
-#define NXL_MD_REGIONS (1u << 0) /* partial: the regions named; peers see no others of this blob   \
+#define NXL_MD_REGIONS                                                                             \
+    (1u << 0)                    /* partial: the regions named; peers see no others of this blob   \
                                   */
 #define NXL_MD_ADDRESS (1u << 1) /* partial: where and who */
 

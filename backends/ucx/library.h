@@ -9,17 +9,40 @@
 #include <ucs/debug/log_def.h>
 
 /* ucp_init() is an inline wrapper of ucp_init_version(). */
-#define UCX_SYMBOLS(X)                                                                             \
-    X(ucp_get_version)                                                                             \
-    X(ucp_config_read) X(ucp_config_modify) X(ucp_config_release) X(ucp_init_version)              \
-        X(ucp_cleanup) X(ucp_context_query) X(ucp_worker_create) X(ucp_worker_destroy)             \
-            X(ucp_worker_query) X(ucp_worker_get_address) X(ucp_worker_release_address)            \
-                X(ucp_worker_get_efd) X(ucp_worker_arm) X(ucp_worker_progress)                     \
-                    X(ucp_worker_set_am_recv_handler) X(ucp_ep_create) X(ucp_ep_close_nbx)         \
-                        X(ucp_ep_flush_nbx) X(ucp_ep_print_info) X(ucp_mem_map) X(ucp_mem_unmap)   \
-                            X(ucp_rkey_pack) X(ucp_rkey_buffer_release) X(ucp_ep_rkey_unpack)      \
-                                X(ucp_rkey_destroy) X(ucp_put_nbx) X(ucp_get_nbx)                  \
-                                    X(ucp_am_send_nbx) X(ucp_request_free) X(ucs_status_string)
+/* clang-format off: never settles on rows of one macro */
+#define UCX_SYMBOLS(X) \
+    X(ucp_get_version) \
+    X(ucp_config_read) \
+    X(ucp_config_modify) \
+    X(ucp_config_release) \
+    X(ucp_init_version) \
+    X(ucp_cleanup) \
+    X(ucp_context_query) \
+    X(ucp_worker_create) \
+    X(ucp_worker_destroy) \
+    X(ucp_worker_query) \
+    X(ucp_worker_get_address) \
+    X(ucp_worker_release_address) \
+    X(ucp_worker_get_efd) \
+    X(ucp_worker_arm) \
+    X(ucp_worker_progress) \
+    X(ucp_worker_set_am_recv_handler) \
+    X(ucp_ep_create) \
+    X(ucp_ep_close_nbx) \
+    X(ucp_ep_flush_nbx) \
+    X(ucp_ep_print_info) \
+    X(ucp_mem_map) \
+    X(ucp_mem_unmap) \
+    X(ucp_rkey_pack) \
+    X(ucp_rkey_buffer_release) \
+    X(ucp_ep_rkey_unpack) \
+    X(ucp_rkey_destroy) \
+    X(ucp_put_nbx) \
+    X(ucp_get_nbx) \
+    X(ucp_am_send_nbx) \
+    X(ucp_request_free) \
+    X(ucs_status_string)
+/* clang-format on */
 
 struct ucx_library {
 #define UCX_POINTER(name) __typeof__(name) *name;
