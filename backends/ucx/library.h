@@ -9,7 +9,8 @@
 #include <ucs/debug/log_def.h>
 
 /* ucp_init() is an inline wrapper of ucp_init_version(). */
-/* clang-format off: never settles on rows of one macro */
+/* Rows of one macro never settle under clang-format 14. */
+/* clang-format off */
 #define UCX_SYMBOLS(X) \
     X(ucp_get_version) \
     X(ucp_config_read) \
