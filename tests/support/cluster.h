@@ -20,7 +20,7 @@ struct cluster {
     pid_t redis;
     int secure;            /* TLS between agents */
     const char *backends;  /* default "shm,ucx" */
-    const char *extra[16]; /* more agent flags, NULL-terminated */
+    const char *extra[24]; /* more agent flags, NULL-terminated */
     struct cluster_agent agents[CLUSTER_AGENTS];
 };
 
