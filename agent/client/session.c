@@ -211,6 +211,8 @@ static enum nxl_code session_greet(struct nxl_session *session, struct nxl_call 
     code = submit_prepare(session, err);
     if (code == NXL_OK)
         code = sleep_prepare(session, err);
+    if (code == NXL_OK && !session->client->options.no_witness)
+        session->witness = nxl_witness_start(session->ring.header);
     return code;
 }
 
@@ -249,6 +251,8 @@ enum nxl_code nxl_session_open(struct nxl_client *client, struct nxl_session **r
 /* give_back: the agent is gone. While it lives it may still read what was submitted last. */
 static void session_retire(struct nxl_session *session, int give_back)
 {
+    nxl_witness_stop(session->witness);
+    session->witness = NULL;
     close_fd(&session->epoll);
     close_fd(&session->nudge);
     close_fd(&session->fd);

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 #include "client/arena.h"
+#include "client/witness.h"
 #include "wire/frame.h"
 #include "wire/ring.h"
 
@@ -37,7 +38,8 @@ struct nxl_session {
     char node[NXL_NODE_MAX + 1];
     char ns[NXL_NAMESPACE_MAX + 1];
     char backends[256];
-    void *base; /* the ring's mapping */
+    void *base;                  /* the ring's mapping */
+    struct nxl_witness *witness; /* NULL: none */
     uint64_t base_size;
     struct nxl_ring ring; /* submit_pos: ring_lock; notice_pos: the client's event_lock */
 

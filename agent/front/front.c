@@ -256,6 +256,7 @@ enum nxl_code nxl_front_open(const struct nxl_front_options *from, struct nxl_fr
     front->retry = nxl_timer_open(from->loop, front_notices_on_retry, front);
     front->greeter = nxl_timer_open(from->loop, front_on_greeter, front);
     front->wake = front_wake_open();
+    front->witness = front_witness_open(from->loop);
     front->in = nxl_new0(sizeof(*front->in));
     front->out = nxl_new0(sizeof(*front->out));
     front->packet = nxl_new0(NXL_FRAME_MAX);
@@ -280,6 +281,7 @@ void nxl_front_close(struct nxl_front *front)
     nxl_timer_close(front->retry);
     nxl_timer_close(front->greeter);
     front_wake_close(front->wake);
+    front_witness_close(front->witness);
     nxl_bytes_fini(&front->copy);
     free(front->in);
     free(front->out);

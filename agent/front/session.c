@@ -253,6 +253,25 @@ static void session_on_exit(void *arg, int fd, unsigned events)
     front_session_settle(session);
 }
 
+/* The same, told by the kernel before it takes the process's memory down. */
+static void session_on_death(void *arg)
+{
+    session_on_exit(arg, -1, 0);
+}
+
+void front_session_witness(struct front_session *session)
+{
+    _Atomic uint32_t *words = (_Atomic uint32_t *)(void *)session->ring.header->witness;
+    uint32_t word;
+
+    if (session->watched != NULL || session->map == NULL)
+        return;
+    word = atomic_load_explicit(&session->ring.header->witness_word, memory_order_acquire);
+    if (word != 0 && word <= NXL_RING_WITNESS_SIZE / sizeof(*words))
+        session->watched = front_witness_watch(session->front->witness, &words[word - 1],
+                                               session_on_death, session);
+}
+
 /* ---- the beginning ----------------------------------------------------------------------- */
 
 static enum nxl_code session_watch(struct front_session *session, struct nxl_err *err)

@@ -13,6 +13,7 @@
 #include "front/identity.h"
 #include "front/listener.h"
 #include "front/wake.h"
+#include "front/witness.h"
 #include "wire/frame.h"
 #include "wire/ring.h"
 #include "xfer/xfer.h"
@@ -66,6 +67,7 @@ struct front_session {
     int fd;
     struct front_identity identity;
     struct nxl_watch *socket_watch, *pid_watch, *bell_watch;
+    struct front_watched *watched; /* NULL: not yet, or none */
     uint64_t opened_ns;
 
     struct nxl_xfer_session *xfer; /* NULL before HELLO */
@@ -110,6 +112,7 @@ struct nxl_front {
     char ns[NXL_NAMESPACE_MAX + 1];
     struct front_listener *listener;
     struct front_wake *wake;
+    struct front_witness *witness;          /* NULL: this kernel has none */
     struct front_session *sessions, *awake; /* list heads */
     uint32_t connected, helloed;
     struct nxl_timer *reaper; /* closes what was doomed from inside a callback */
@@ -129,6 +132,8 @@ void front_session_close(struct front_session *session); /* it must be doomed */
 /* Marks it for the end; the first reason stays. Safe everywhere. */
 void front_session_doom(struct front_session *session, enum front_end end, enum nxl_code code,
                         const char *fmt, ...) NXL_PRINTF(4, 5);
+/* Watches the lock that the client holds, once it says where it lies. */
+void front_session_witness(struct front_session *session);
 void front_session_settle(struct front_session *session);  /* closes it if doomed */
 void front_session_wake_up(struct front_session *session); /* its ring is polled from now on */
 void front_session_park(struct front_session *session);    /* no longer polled */

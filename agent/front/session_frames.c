@@ -334,6 +334,7 @@ void front_frame_take(struct front_session *session, struct nxl_view packet, con
         return;
     }
     nxl_metric_add(front->metrics.frames[in->type], 1);
+    front_session_witness(session);
     if (!session->xfer && in->type != NXL_FRAME_HELLO)
         code = nxl_err_set(&err, NXL_NOT_ALLOWED, 0, "frame %s: HELLO must come first",
                            nxl_frame_type_name(in->type));

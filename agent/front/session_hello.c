@@ -117,6 +117,7 @@ void front_hello_undo(struct front_session *session)
 {
     nxl_watch_close(session->bell_watch);
     session->bell_watch = NULL;
+    front_witness_forget(NXL_TAKE(session->watched));
     if (session->map) {
         atomic_store_explicit(&session->ring.header->gone, 1, memory_order_release);
         front_wake_write(session);

@@ -44,7 +44,11 @@ struct nxl_client_options {
      * is in the store without a label, by itself (default when options are NULL or size is 0). Old
      * transfers end with REMOTE_DISCONNECT. */
     uint32_t reconnect;
-    uint32_t reserved;
+    /* 1: no witness. By default a session has one thread that sleeps as long as the process lives
+     * and runs nothing; by it the agent learns of a sudden death at once. Without it, or where the
+     * kernel is older than 5.16, only when the kernel has taken the process's memory down (half a
+     * second for each GiB of small pages). */
+    uint32_t no_witness;
 };
 
 /* Gives *ret to nxl_client_close(). NXL_NO_AGENT: nothing listens; err says where it looked. */

@@ -19,10 +19,12 @@
 #include <nxl/types.h>
 
 #define NXL_RING_MAGIC 0x314c584eu /* "NXL1" */
-#define NXL_RING_LAYOUT 1u
+#define NXL_RING_LAYOUT 2u
 #define NXL_RING_ENTRIES 1024u /* power of two */
 #define NXL_RING_SLOTS_MAX 65536u
 #define NXL_RING_DEVICES 32u
+#define NXL_RING_WITNESS_SIZE 64u
+#define NXL_RING_WITNESS_TID 0x3fffffffu /* FUTEX_TID_MASK */
 
 struct nxl_ring_header {
     uint32_t magic, layout;
@@ -41,6 +43,12 @@ struct nxl_ring_header {
     _Alignas(64) _Atomic uint32_t client_parked; /* client 1: wake me; agent sets 0 */
     _Alignas(64) _Atomic uint64_t ended; /* agent: transfers that ever ended or became quiet */
     _Atomic uint32_t gone;               /* agent: 1 when the session is over (agent left) */
+
+    /* Client: a robust lock that a thread holds for as long as its process lives. The kernel marks
+     * it when that thread dies, before it takes the process's memory down. */
+    _Alignas(64) unsigned char witness[NXL_RING_WITNESS_SIZE];
+    _Atomic uint32_t witness_word; /* 1 + index of the u32 in witness[] that holds the thread's id;
+                                      0: there is none */
 };
 
 enum nxl_ring_kind { NXL_RING_POST = 1, NXL_RING_CANCEL, NXL_RING_RELEASE, NXL_RING_NOTIFY };

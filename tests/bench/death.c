@@ -1,18 +1,22 @@
 /* death.c - from SIGKILL of a client until its agent's other clients know (fence) and until another
- * agent's clients know, over many kills, with Redis and with Redis stopped. JSON lines. Beside it,
- * measured in the same run: how long this kernel takes to tell a parent through a pidfd. */
+ * agent's clients know, over many kills: small clients with Redis and with Redis stopped, and
+ * clients with 1 GiB of touched memory. JSON lines. Beside it, measured in the same run: how long
+ * this kernel takes to tell a parent of such a process through a pidfd. */
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "support/near.h"
 
-#define VICTIM_BYTES (4u << 20)
+#define SMALL_BYTES (4u << 20)
+#define LARGE_BYTES (1u << 30)
+#define LARGE_KILLS 20
 #define TOLD_NS 10000000000u
 #define KILLS_MAX 100000
 #define LOCAL_GOAL_MS 10.0
@@ -22,6 +26,7 @@ struct bench {
     struct cluster cluster;
     struct near near[2]; /* witnesses at agent 0, where the victims live, and at agent 1 */
     uint64_t *told[2], *kernel;
+    uint64_t bytes; /* of a victim */
     int kills;
 };
 
@@ -45,27 +50,32 @@ static void stop(const char *why)
 }
 
 /* A process of the victim's size that nobody but the kernel tells about. */
-static uint64_t kernel_kill(void)
+static uint64_t kernel_kill(uint64_t bytes)
 {
+    int ready[2] = {-1, -1}, piped = pipe(ready);
     pid_t pid = fork();
     struct pollfd fd = {.events = POLLIN};
     uint64_t start;
+    char word;
 
     if (pid == 0) {
-        char *memory = malloc(VICTIM_BYTES);
+        char *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
-        memset(memory, 1, VICTIM_BYTES);
+        memset(memory, 1, bytes);
+        (void)!write(ready[1], "r", 1);
         for (;;)
             pause();
     }
     fd.fd = (int)syscall(SYS_pidfd_open, pid, 0);
-    if (pid < 0 || fd.fd < 0)
+    if (piped != 0 || pid < 0 || fd.fd < 0 || read(ready[0], &word, 1) != 1)
         stop("no pidfd from this kernel");
     start = cluster_now();
     kill(pid, SIGKILL);
     (void)poll(&fd, 1, 10000);
     start = cluster_now() - start;
     close(fd.fd);
+    close(ready[0]);
+    close(ready[1]);
     waitpid(pid, NULL, 0);
     return start;
 }
@@ -88,7 +98,8 @@ static void one_kill(struct bench *b, int index)
     uint64_t start;
     int known[2] = {0, 0};
 
-    cluster_peer_start(&b->cluster, 0, "victim", VICTIM_BYTES, "wait", &victim);
+    cluster_peer_start(&b->cluster, 0, "victim", b->bytes, b->bytes > SMALL_BYTES ? "fill" : "wait",
+                       &victim);
     for (int i = 0; i < 2; i++) {
         struct nxl_remote *remote;
         struct nxl_err err = {0};
@@ -120,7 +131,7 @@ static void one_kill(struct bench *b, int index)
             (void)poll(fds, 2, 1000);
     }
     cluster_peer_kill(&victim, SIGKILL);
-    b->kernel[index] = kernel_kill();
+    b->kernel[index] = kernel_kill(b->bytes);
 }
 
 static int line(const char *name, double value, double against, double goal)
@@ -176,9 +187,13 @@ int main(int argc, char **argv)
         b.told[i] = calloc((size_t)b.kills, sizeof(uint64_t));
         near_open(&b.cluster, i, i == 0 ? "witness0" : "witness1", 1 << 20, &b.near[i]);
     }
+    b.bytes = SMALL_BYTES;
     ok = series(&b, "");
     cluster_redis_kill(&b.cluster);
     ok &= series(&b, "_no_store");
+    b.bytes = LARGE_BYTES;
+    b.kills = b.kills < LARGE_KILLS ? b.kills : LARGE_KILLS;
+    ok &= series(&b, "_1gib");
     near_close(&b.near[0]);
     near_close(&b.near[1]);
     cluster_stop(&b.cluster);
