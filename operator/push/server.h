@@ -74,7 +74,7 @@ struct nxl_push_options {
 void nxl_push_declare(struct nxl_settings *settings);
 NXL_MUST_USE enum nxl_code nxl_push_open(const struct nxl_push_options *options,
                                          struct nxl_push **ret, struct nxl_err *err);
-/* Says GOAWAY, flushes for at most 500 ms, closes. No callback runs any more. Not from a callback.
+/* Says GOAWAY, gives the sockets what they take, closes. No callback runs any more. Not from one.
  */
 void nxl_push_close(struct nxl_push *push);                /* accepts NULL */
 const char *nxl_push_address(const struct nxl_push *push); /* "host:port", real port */
