@@ -69,7 +69,10 @@ enum nxl_code conn_tls_start(struct conn *conn, struct nxl_err *err)
     if (bio == NULL || ssl == NULL) {
         BIO_free(bio);
         SSL_free(ssl);
-        return nxl_err_set(err, NXL_UNKNOWN, 0, "TLS: no memory for a connection");
+        return nxl_err_set(err, NXL_UNKNOWN, 0, "TLS: %s",
+                           nxl_trust_ready(conn->links->trust)
+                               ? "no memory for a connection"
+                               : "this agent has no certificate from an operator yet");
     }
     BIO_set_data(bio, conn);
     SSL_set_bio(ssl, bio, bio); /* takes bio */

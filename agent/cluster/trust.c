@@ -147,8 +147,7 @@ static enum nxl_code read_own(struct nxl_trust *trust, const char *cert_path, co
     return NXL_OK;
 }
 
-static SSL_CTX *context_new(struct nxl_trust *trust, const SSL_METHOD *method,
-                            const char *cert_path)
+SSL_CTX *trust_context(struct nxl_trust *trust, const SSL_METHOD *method, const char *cert_path)
 {
     SSL_CTX *ctx = SSL_CTX_new(method);
 
@@ -156,7 +155,8 @@ static SSL_CTX *context_new(struct nxl_trust *trust, const SSL_METHOD *method,
         return NULL;
     if (SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION) != 1 ||
         SSL_CTX_set_max_proto_version(ctx, TLS1_3_VERSION) != 1 ||
-        SSL_CTX_use_certificate_chain_file(ctx, cert_path) != 1 ||
+        (cert_path != NULL ? SSL_CTX_use_certificate_chain_file(ctx, cert_path)
+                           : SSL_CTX_use_certificate(ctx, trust->cert)) != 1 ||
         SSL_CTX_use_PrivateKey(ctx, trust->key) != 1 ||
         SSL_CTX_set1_verify_cert_store(ctx, trust->authority) != 1) {
         SSL_CTX_free(ctx);
@@ -191,8 +191,8 @@ static enum nxl_code load(struct nxl_trust *trust, const char *cert_path, const 
         return nxl_err_set(err, NXL_CONFIG, 0,
                            "certificate file %s: it is of node '%s', and this node is %s",
                            nxl_quote(cert_path), cert_node, nxl_quote(node));
-    trust->server = context_new(trust, TLS_server_method(), cert_path);
-    trust->client = context_new(trust, TLS_client_method(), cert_path);
+    trust->server = trust_context(trust, TLS_server_method(), cert_path);
+    trust->client = trust_context(trust, TLS_client_method(), cert_path);
     if (trust->server == NULL || trust->client == NULL)
         return nxl_err_set(err, NXL_CONFIG, 0, "TLS with certificate file %s: %s",
                            nxl_quote(cert_path), openssl_reason());
@@ -236,10 +236,11 @@ enum nxl_code nxl_trust_open(const char *cert_path, const char *key_path, const 
 
 SSL *nxl_trust_ssl(struct nxl_trust *trust, int server)
 {
-    SSL *ssl = SSL_new(server ? trust->server : trust->client);
+    SSL_CTX *ctx = server ? trust->server : trust->client;
+    SSL *ssl = ctx != NULL ? SSL_new(ctx) : NULL;
 
     if (ssl == NULL)
-        return NULL;
+        return NULL; /* no memory, or no certificate yet */
     if (server)
         SSL_set_accept_state(ssl);
     else

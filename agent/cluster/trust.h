@@ -18,6 +18,20 @@ NXL_MUST_USE enum nxl_code nxl_trust_open(const char *cert_path, const char *key
                                           const char *ca_path, const char *cluster,
                                           const char *node, struct nxl_trust **ret,
                                           struct nxl_err *err);
+/* Without files: makes a P-256 key, and waits for a certificate from the operator. Until then no
+ * endpoint can be made and nothing is signed. */
+NXL_MUST_USE enum nxl_code nxl_trust_open_pending(const char *cluster, const char *node,
+                                                  struct nxl_trust **ret, struct nxl_err *err);
+int nxl_trust_ready(const struct nxl_trust *trust); /* it has a certificate */
+int64_t
+nxl_trust_left_s(const struct nxl_trust *trust); /* seconds until it ends; 0 if there is none */
+/* A request for a certificate, signed by the key, as PEM with its NUL. */
+NXL_MUST_USE enum nxl_code nxl_trust_request(const struct nxl_trust *trust, struct nxl_bytes *to,
+                                             struct nxl_err *err);
+/* Takes a certificate for the key, and the authority's bundle, both PEM. Checked like files; the
+ * old ones stay on error. Connections keep what they began with. */
+NXL_MUST_USE enum nxl_code nxl_trust_take(struct nxl_trust *trust, struct nxl_view cert_pem,
+                                          struct nxl_view bundle_pem, struct nxl_err *err);
 void nxl_trust_close(struct nxl_trust *trust);
 /* A TLS 1.3 endpoint with mutual verification. Given to SSL_free(). */
 struct ssl_st *nxl_trust_ssl(struct nxl_trust *trust, int server);
