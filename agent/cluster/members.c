@@ -344,7 +344,8 @@ enum nxl_code nxl_members_put(struct nxl_members *members, uint32_t source,
     member_hash_set(members, member, source, hash);
     if (member->life == NXL_LIFE_DEAD || tomb_find(members, from->id) != NULL)
         return nxl_err_set(err, NXL_STALE, 0, "%s is dead", from->id);
-    if (nxl_stream_version_order(or_empty(from->version), member->version) < 0)
+    if (!members->sources[source].regressed &&
+        nxl_stream_version_order(or_empty(from->version), member->version) < 0)
         return nxl_err_set(err, NXL_STALE, 0, "%s: a newer record is known", from->id);
     update(members, member, from, 0);
     return NXL_OK;
@@ -359,6 +360,8 @@ void nxl_members_begin(struct nxl_members *members, uint32_t source, const char 
     struct group *group, *next_group;
 
     NXL_ASSERT(source < NXL_MEMBERS_SOURCES);
+    members->sources[source].regressed =
+        nxl_stream_version_order(rv, members->sources[source].rv) < 0;
     (void)nxl_copy_text(members->sources[source].rv, sizeof(members->sources[source].rv), rv);
     HASH_ITER(hh, members->table, member, next)
     {
@@ -393,6 +396,7 @@ void nxl_members_end(struct nxl_members *members, uint32_t source)
 
     NXL_ASSERT(source < NXL_MEMBERS_SOURCES);
     members->spoken = 1;
+    members->sources[source].regressed = 0;
     members_groups_end(members, source);
     HASH_ITER(hh, members->table, member, next)
     {

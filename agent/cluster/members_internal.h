@@ -49,6 +49,7 @@ struct nxl_members {
     struct members_source {
         uint64_t digest;
         char rv[NXL_STREAM_VERSION_TEXT_MAX + 1];
+        int regressed; /* its versions went back: in this table, order says nothing */
     } sources[NXL_MEMBERS_SOURCES];
     uint64_t refused, observed;
 };

@@ -34,8 +34,8 @@ struct nxl_stream_options {
 };
 
 /* Options: operators (host:port, several by comma; every address of a name is dialled), token_file,
- * ca_file, server_name, insecure_token, redial_jitter, redial_max, resolve, connect_timeout,
- * silent_after, members_max, cert_renew. */
+ * ca_file, server_name, redial_jitter, redial_max, resolve, connect_timeout, silent_after,
+ * members_max, cert_renew. */
 void nxl_stream_declare(struct nxl_settings *settings);
 int nxl_stream_wanted(const struct nxl_settings *settings); /* operators are configured */
 /* NXL_CONFIG. Never waits for an operator. */
