@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -85,12 +86,28 @@ static enum nxl_code settings_read(struct nxl_settings *settings, const struct a
     return code;
 }
 
+#define FILES_MAX (1u << 20) /* where the limit is in the thousands of millions */
+
+/* Clients, links and their pidfds take descriptors; nothing here uses select(). */
+static void files_raise(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= FILES_MAX ||
+        limit.rlim_cur == limit.rlim_max)
+        return;
+    limit.rlim_cur = limit.rlim_max < FILES_MAX ? limit.rlim_max : FILES_MAX;
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+        nxl_warn("node", "event=\"could not raise the limit of open files, ignoring\"");
+}
+
 static int run(struct nxl_settings *settings)
 {
     struct nxl_node *node;
     struct nxl_err err = {0};
     int code;
 
+    files_raise();
     if (nxl_node_open(settings, &node, &err) != NXL_OK) {
         nxl_error("node", "event=\"cannot start\" why=%s", nxl_quote(err.text));
         return 1;

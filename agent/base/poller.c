@@ -10,6 +10,7 @@
  * so that busy pollers do not starve the rest. */
 #define ROUNDS_PER_TURN 32u
 #define WORK_COST 4u
+#define TURN_NS (1 * NXL_MS) /* a turn that took longer begins no further round */
 
 struct nxl_poller {
     struct nxl_loop *loop;
@@ -94,13 +95,15 @@ static void cpu_relax(void)
 static void spin_on_turn(uv_idle_t *idle)
 {
     struct nxl_loop *loop = nxl_container_of(idle, struct nxl_loop, spin);
-    uint64_t now_ns;
+    uint64_t now_ns = nxl_now_ns(), until_ns = now_ns + TURN_NS;
 
     loop->spinning = 1;
     for (unsigned spent = 0;
          spent < ROUNDS_PER_TURN && loop->active_pollers > 0 && !loop->stopped;) {
         if (pollers_round(loop)) {
             spent += WORK_COST;
+            if (nxl_now_ns() >= until_ns)
+                break;
         } else {
             spent++;
             cpu_relax();

@@ -8,6 +8,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 static const struct nxl_option options[] = {
     {.key = "path",
@@ -197,6 +198,15 @@ static void front_on_client(void *arg, int fd)
     front_session_open(arg, fd);
 }
 
+static int fd_limit_read(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur > INT32_MAX)
+        return INT32_MAX;
+    return (int)(limit.rlim_cur - limit.rlim_cur / 4);
+}
+
 /* ---- open and close ---------------------------------------------------------------------- */
 
 static enum nxl_code mode_parse(const char *text, unsigned *ret, struct nxl_err *err)
@@ -252,6 +262,7 @@ enum nxl_code nxl_front_open(const struct nxl_front_options *from, struct nxl_fr
     front->options = *from;
     limits_read(&front->limits, from->settings);
     metrics_open(&front->metrics, from->metrics);
+    front->fd_limit = fd_limit_read();
     front->reaper = nxl_timer_open(from->loop, front_on_reaper, front);
     front->retry = nxl_timer_open(from->loop, front_notices_on_retry, front);
     front->greeter = nxl_timer_open(from->loop, front_on_greeter, front);

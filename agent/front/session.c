@@ -16,6 +16,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#define FRONT_LINES 200u /* log lines a second about ends: clients may come and go at will */
+
 static const char *const end_words[] = {
     [FRONT_END_EXITED] = "exited", [FRONT_END_CLOSED] = "closed", [FRONT_END_VIOLATED] = "violated",
     [FRONT_END_SLOW] = "slow",     [FRONT_END_FAILED] = "failed", [FRONT_END_LEAVING] = "leaving",
@@ -102,10 +104,11 @@ void front_session_close(struct front_session *session)
         front_goaway(session, session->end_code, session->reason);
     front_hello_undo(session);
     session_count_end(session);
-    NXL_LOG(expected ? NXL_LOG_INFO : NXL_LOG_WARN, "front",
-            "event=session-end session=%u pid=%d program=%s end=%s reason=%s", session->number,
-            session->identity.pid, nxl_quote(session->program), end_words[session->end],
-            nxl_quote(session->reason));
+    if (nxl_log_gate_open(&front->gate, FRONT_LINES))
+        NXL_LOG(expected ? NXL_LOG_INFO : NXL_LOG_WARN, "front",
+                "event=session-end session=%u pid=%d program=%s end=%s reason=%s", session->number,
+                session->identity.pid, nxl_quote(session->program), end_words[session->end],
+                nxl_quote(session->reason));
     session_free(session);
 }
 
@@ -174,8 +177,23 @@ static void packet_take_fds(struct packet *packet, struct msghdr *msg)
     }
 }
 
+/* 1: the next frame may be read. Looked at before it is taken: whatever was in the ring when a
+ * frame is there was submitted before it, and that may be more than one turn's work. */
+static int session_caught_up(struct front_session *session, uint64_t until_ns)
+{
+    char byte;
+    ssize_t seen;
+
+    if (!session->xfer)
+        return 1;
+    seen = recv(session->fd, &byte, sizeof(byte), MSG_PEEK | MSG_DONTWAIT);
+    if (seen < 0 && (errno == EAGAIN || errno == EINTR))
+        return 0;
+    return seen <= 0 || front_ring_catch_up(session, until_ns); /* the end needs no order */
+}
+
 /* 1: a frame was served. 0: nothing more now, or the session is doomed. */
-static int session_read_frame(struct front_session *session)
+static int session_read_frame(struct front_session *session, uint64_t until_ns)
 {
     union {
         char bytes[CMSG_SPACE(NXL_FRAME_FDS_MAX * sizeof(int))];
@@ -189,6 +207,8 @@ static int session_read_frame(struct front_session *session)
     NXL_CLEANUP(packet_fini) struct packet packet = {0};
     ssize_t got;
 
+    if (!session_caught_up(session, until_ns) || session->doomed)
+        return 0;
     do
         got = recvmsg(session->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     while (got < 0 && errno == EINTR);
@@ -214,9 +234,6 @@ static int session_read_frame(struct front_session *session)
                            msg.msg_flags & MSG_TRUNC ? NXL_FRAME_MAX : NXL_FRAME_FDS_MAX);
         return 0;
     }
-    front_ring_catch_up(session);
-    if (session->doomed)
-        return 0;
     front_frame_take(session, (struct nxl_view){session->front->packet, (size_t)got}, packet.fds,
                      packet.fd_count);
     return !session->doomed;
@@ -225,6 +242,7 @@ static int session_read_frame(struct front_session *session)
 static void session_on_socket(void *arg, int fd, unsigned events)
 {
     struct front_session *session = arg;
+    uint64_t until_ns = nxl_now_ns() + FRONT_TURN_NS;
 
     (void)fd;
     if (events & NXL_WATCH_WRITE)
@@ -232,7 +250,7 @@ static void session_on_socket(void *arg, int fd, unsigned events)
     /* Who does not read answers is not heard: the queue of answers cannot be grown by asking. */
     for (unsigned left = session->front->limits.frames_per_turn;
          left > 0 && !session->doomed && !session->replies.head; left--) {
-        if (!session_read_frame(session))
+        if (!session_read_frame(session, until_ns) || nxl_now_ns() >= until_ns)
             break;
     }
     if (events & NXL_WATCH_ERROR)
@@ -261,11 +279,12 @@ static void session_on_death(void *arg)
 
 void front_session_witness(struct front_session *session)
 {
-    _Atomic uint32_t *words = (_Atomic uint32_t *)(void *)session->ring.header->witness;
+    _Atomic uint32_t *words;
     uint32_t word;
 
     if (session->watched != NULL || session->map == NULL)
         return;
+    words = (_Atomic uint32_t *)(void *)session->ring.header->witness;
     word = atomic_load_explicit(&session->ring.header->witness_word, memory_order_acquire);
     if (word != 0 && word <= NXL_RING_WITNESS_SIZE / sizeof(*words))
         session->watched = front_witness_watch(session->front->witness, &words[word - 1],
@@ -319,6 +338,14 @@ void front_session_open(struct nxl_front *front, int fd)
         front_session_doom(session, FRONT_END_FAILED, NXL_LIMIT,
                            "socket.clients_max is reached: %u clients are connected",
                            front->limits.clients_max);
+        front_session_close(session);
+        return;
+    }
+    if (fd >= front->fd_limit) { /* the rest is for those who are here already */
+        front_session_doom(session, FRONT_END_FAILED, NXL_LIMIT,
+                           "this agent has %d files open, three quarters of what it may: raise its "
+                           "limit of open files (ulimit -n)",
+                           fd);
         front_session_close(session);
         return;
     }

@@ -7,6 +7,8 @@
 #define NXL_FRONT_SESSION_H
 
 #include "base/bytes.h"
+#include "base/clock.h"
+#include "base/log.h"
 #include "base/loop.h"
 #include "base/metric.h"
 #include "front/front.h"
@@ -18,6 +20,9 @@
 #include "wire/ring.h"
 #include "xfer/xfer.h"
 
+/* What one client may cost the others before they get their turn; one entry or frame is always
+ * served, however long it takes. */
+#define FRONT_TURN_NS (2 * NXL_MS)
 #define FRONT_REFUSALS 8u /* posts that the front itself refused: sentences kept per session */
 
 struct front_limits { /* section "socket" */
@@ -80,6 +85,9 @@ struct front_session {
     uint32_t device_count;
     char devices[NXL_RING_DEVICES][32]; /* our copy of header->devices */
 
+    int catching;         /* a frame waits in the socket until the ring is served so far */
+    uint64_t catch_up_to; /* its submit_head when that frame was first seen */
+
     int doomed;
     enum front_end end;
     enum nxl_code end_code;
@@ -115,6 +123,8 @@ struct nxl_front {
     struct front_witness *witness;          /* NULL: this kernel has none */
     struct front_session *sessions, *awake; /* list heads */
     uint32_t connected, helloed;
+    int fd_limit; /* a client whose descriptor has this number or more is turned away */
+    struct nxl_log_gate gate;
     struct nxl_timer *reaper; /* closes what was doomed from inside a callback */
     struct nxl_timer *retry;  /* queued notices: the client frees room without a sound */
     uint64_t retry_ns;
@@ -163,15 +173,16 @@ void front_reply_send(struct front_session *session);
 void front_reply_send_fds(struct front_session *session, const int *fds, uint32_t fd_count);
 void front_refuse(struct front_session *session, uint16_t type, uint32_t seq, enum nxl_code code,
                   const struct nxl_err *err);
+void front_refusal_count(struct front_session *session, enum nxl_code code); /* the metric */
 void front_replies_flush(struct front_session *session);
 void front_goaway(struct front_session *session, enum nxl_code code, const char *text);
 void front_replies_drop(struct front_session *session);
 
 /* session_ring.c. Serves up to the turn's share of entries; returns how many. */
 uint32_t front_ring_serve(struct front_session *session);
-/* Before a frame is served: what the client submitted before it comes first. At most one ring full.
- */
-void front_ring_catch_up(struct front_session *session);
+/* Before a frame is served: what the client submitted before it comes first. 1: it has. 0: that
+ * takes longer than until_ns; ask again in the next turn. */
+int front_ring_catch_up(struct front_session *session, uint64_t until_ns);
 /* The client is gone: notices that it sent still go out, the rest means nothing any more. */
 void front_ring_last_words(struct front_session *session);
 /* Copies count runs at offset of the arena into front->copy. NULL: err tells. */

@@ -123,7 +123,7 @@ void front_reply_send(struct front_session *session)
     front_reply_send_fds(session, NULL, 0);
 }
 
-static void refusal_count(struct front_session *session, enum nxl_code code)
+void front_refusal_count(struct front_session *session, enum nxl_code code)
 {
     NXL_CLEANUP(nxl_freep) char *labels = nxl_format("code=\"%s\"", nxl_code_word(code));
 
@@ -143,7 +143,7 @@ void front_refuse(struct front_session *session, uint16_t type, uint32_t seq, en
     out->os = err->os;
     (void)nxl_copy_text(out->text, sizeof(out->text), /* same size: never cut */
                         err->text[0] ? err->text : nxl_code_text(code));
-    refusal_count(session, code);
+    front_refusal_count(session, code);
     nxl_debug("front", "event=frame-refused session=%u pid=%d type=%s seq=%u code=%s error=%s",
               session->number, session->identity.pid, nxl_frame_type_name(type), seq,
               nxl_code_word(code), nxl_quote(out->text));

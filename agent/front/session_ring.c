@@ -1,6 +1,7 @@
 /* session_ring.c - the submission ring of one client: every entry and what it points to is copied
  * out once, and the copy is checked. Loop thread. */
 #include "front/session.h"
+#include "base/clock.h"
 #include "base/log.h"
 
 #include <stdarg.h>
@@ -32,6 +33,7 @@ static void post_refuse(struct front_session *session, const struct nxl_ring_ent
     nxl_debug("front", "event=post-refused session=%u slot=%u generation=%u code=%s error=%s",
               session->number, entry->slot, entry->generation, nxl_code_word(code),
               nxl_quote(refusal->text));
+    front_refusal_count(session, code);
     front_slot_write(session, entry->slot, &update);
 }
 
@@ -247,12 +249,14 @@ static void entry_take(struct front_session *session, const struct nxl_ring_entr
         nxl_xfer_release(session->xfer, entry->slot);
 }
 
-static uint32_t entries_take(struct front_session *session, uint32_t most, int notices_only)
+/* One entry can be a lot of work: beside their number, the time that they take is bounded. */
+static uint32_t entries_take(struct front_session *session, uint32_t most, int notices_only,
+                             uint64_t until_ns)
 {
     struct nxl_ring_entry entry;
     uint32_t taken = 0;
 
-    while (taken < most && !session->doomed) {
+    while (taken < most && !session->doomed && (taken == 0 || nxl_now_ns() < until_ns)) {
         enum nxl_code code = nxl_ring_take(&session->ring, &entry);
 
         if (code == NXL_AGAIN)
@@ -271,17 +275,34 @@ static uint32_t entries_take(struct front_session *session, uint32_t most, int n
 
 uint32_t front_ring_serve(struct front_session *session)
 {
-    return entries_take(session, session->front->limits.entries_per_turn, 0);
+    return entries_take(session, session->front->limits.entries_per_turn, 0,
+                        nxl_now_ns() + FRONT_TURN_NS);
 }
 
-void front_ring_catch_up(struct front_session *session)
+int front_ring_catch_up(struct front_session *session, uint64_t until_ns)
 {
-    if (session->xfer)
-        (void)entries_take(session, session->ring.entry_count, 0);
+    struct nxl_ring *ring = &session->ring;
+    uint64_t head = atomic_load_explicit(&ring->header->submit_head, memory_order_acquire);
+    int64_t left;
+
+    if (!session->catching) {
+        session->catching = 1;
+        session->catch_up_to = head;
+        if (head - ring->submit_pos > ring->entry_count)
+            (void)entries_take(session, 1, 0, until_ns); /* says what is wrong with it */
+    }
+    left = (int64_t)(session->catch_up_to - ring->submit_pos);
+    if (left > 0)
+        (void)entries_take(session, (uint32_t)left, 0, until_ns);
+    /* Also done if there is nothing to take: a head that went back must not hold the frame up. */
+    session->catching = !session->doomed &&
+                        (int64_t)(session->catch_up_to - ring->submit_pos) > 0 &&
+                        head != ring->submit_pos;
+    return !session->catching;
 }
 
 void front_ring_last_words(struct front_session *session)
 {
     if (session->xfer)
-        (void)entries_take(session, session->ring.entry_count, 1);
+        (void)entries_take(session, session->ring.entry_count, 1, UINT64_MAX);
 }

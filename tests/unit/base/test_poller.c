@@ -113,7 +113,7 @@ static void a_poller_without_work_rests_after_its_idle_time(void **state)
     struct rig *rig = *state;
     unsigned polls;
 
-    rig->step_ns = 10 * NXL_US; /* per turn: five turns make the idle time */
+    rig->step_ns = 5 * NXL_US; /* two looks per turn: five turns make the idle time */
     rig->poller = nxl_poller_open(rig->loop, rig_poll, rig_idle, rig, IDLE_NS);
     nxl_poller_activate(rig->poller);
     assert_true(nxl_poller_active(rig->poller));
@@ -192,6 +192,38 @@ static void serve_waker(void *arg)
 static int all_served(void *arg)
 {
     return ((struct rig *)arg)->served == 7;
+}
+
+static int long_poll(void *arg)
+{
+    struct rig *rig = arg;
+
+    rig->polls++;
+    rig->now_ns += 2 * NXL_MS;
+    return 1;
+}
+
+/* One round can be a client's longest post: it is not followed by seven more before a descriptor
+ * gets its look. */
+static void a_round_that_takes_long_is_the_last_of_its_turn(void **state)
+{
+    struct rig *rig = *state;
+    struct nxl_watch *watch;
+    struct nxl_err err = {0};
+    int pipes[2];
+
+    assert_int_equal(pipe2(pipes, O_CLOEXEC | O_NONBLOCK), 0);
+    assert_int_equal(write(pipes[1], "x", 1), 1);
+    assert_int_equal(
+        nxl_watch_open(rig->loop, pipes[0], NXL_WATCH_READ, serve_watch, rig, &watch, &err),
+        NXL_OK);
+    rig->poller = nxl_poller_open(rig->loop, long_poll, NULL, rig, IDLE_NS);
+    nxl_poller_activate(rig->poller);
+    assert_true(nxl_loop_run_until(rig->loop, was_served, rig, PATIENCE));
+    assert_in_range(rig->polls, 0, 2);
+    nxl_watch_close(watch);
+    close(pipes[0]);
+    close(pipes[1]);
 }
 
 static void a_poller_that_always_finds_work_starves_nobody(void **state)
@@ -297,6 +329,7 @@ int main(void)
         RIG_TEST(work_puts_the_idle_time_off),
         RIG_TEST(on_idle_may_ask_to_stay_active),
         RIG_TEST(an_activation_inside_on_idle_is_not_undone),
+        RIG_TEST(a_round_that_takes_long_is_the_last_of_its_turn),
         RIG_TEST(a_poller_that_always_finds_work_starves_nobody),
         RIG_TEST(a_poller_may_close_itself),
         RIG_TEST(a_poller_may_close_another),

@@ -549,6 +549,66 @@ static void one_busy_client_does_not_starve_another(void **state)
     rig_close(&fair);
 }
 
+/* Every look at it costs a millisecond: entries seem to take that long each. */
+static uint64_t slow_clock(void *arg)
+{
+    return *(uint64_t *)arg += NXL_MS;
+}
+
+static void entries_that_take_long_do_not_hold_up_another_client(void **state)
+{
+    struct nxl_ring_entry entry = {.kind = NXL_RING_RELEASE, .slot = 1};
+    uint64_t now_ns = nxl_now_ns();
+    struct raw quick;
+
+    (void)state;
+    raw_open(&quick, &rig);
+    raw_welcome(&quick);
+    nxl_poller_close(rig.poller); /* turns by hand from here on */
+    rig.poller = nxl_poller_open(rig.loop, turns_by_hand, turns_by_hand, NULL, 0);
+    for (int i = 0; i < 200; i++)
+        assert_int_equal(nxl_ring_submit(&raw.ring, &entry), NXL_OK);
+    assert_int_equal(nxl_ring_submit(&quick.ring, &entry), NXL_OK);
+    assert_int_equal(write(raw.doorbell, &(uint64_t){1}, 8), 8);
+    assert_int_equal(write(quick.doorbell, &(uint64_t){1}, 8), 8);
+    rig_turns(&rig, 4);
+    nxl_clock_replace(slow_clock, &now_ns);
+    assert_in_range(nxl_front_poll(rig.front), 2, 8);
+    assert_in_range(nxl_front_poll(rig.front), 1, 8);
+    nxl_clock_replace(NULL, NULL);
+    assert_true(ring_is_empty(&quick));
+    assert_false(ring_is_empty(&raw));
+    raw_close(&quick);
+}
+
+static void a_frame_waits_over_many_turns_for_what_was_submitted_before_it(void **state)
+{
+    uint64_t now_ns = nxl_now_ns();
+
+    (void)state;
+    ring_fill(NXL_RING_NOTIFY);
+    nxl_clock_replace(slow_clock, &now_ns);
+    raw_frame(&raw, NXL_FRAME_INVALIDATE)->remote = 3;
+    assert_int_equal(raw_ask(&raw, NULL, 0), NXL_OK);
+    nxl_clock_replace(NULL, NULL);
+    assert_int_equal(rig.xfer->used.notify, NXL_RING_ENTRIES);
+}
+
+static void a_head_that_goes_back_does_not_hold_a_frame_up(void **state)
+{
+    uint64_t now_ns = nxl_now_ns();
+
+    (void)state;
+    ring_fill(NXL_RING_NOTIFY);
+    nxl_clock_replace(slow_clock, &now_ns);
+    raw_frame(&raw, NXL_FRAME_INVALIDATE)->remote = 3;
+    assert_int_equal(raw_send(&raw, NULL, 0), 0);
+    rig_turns(&rig, 4);
+    atomic_store(&raw.ring.header->submit_head, atomic_load(&raw.ring.header->submit_tail));
+    assert_true(rig_run(&rig, raw_ended, &raw) || rig.xfer->used.invalidate == 1);
+    nxl_clock_replace(NULL, NULL);
+}
+
 static void slots_are_written_whole_and_ends_are_counted(void **state)
 {
     struct nxl_xfer_session *session = rig.xfer->sessions;
@@ -716,6 +776,9 @@ int main(void)
         CASE(scribbling_over_the_whole_ring_hurts_only_the_scribbler),
         CASE(a_wake_up_that_would_block_does_not_stop_the_agent),
         CASE(one_busy_client_does_not_starve_another),
+        CASE(entries_that_take_long_do_not_hold_up_another_client),
+        CASE(a_frame_waits_over_many_turns_for_what_was_submitted_before_it),
+        CASE(a_head_that_goes_back_does_not_hold_a_frame_up),
         CASE(slots_are_written_whole_and_ends_are_counted),
         CASE(two_sides_that_park_all_the_time_never_miss_each_other),
     };

@@ -208,6 +208,39 @@ static void one_client_too_many_is_told_so_and_the_others_stay(void **state)
     rig_close(&rig);
 }
 
+static void clients_are_turned_away_before_the_descriptors_run_out(void **state)
+{
+    struct rlimit before, tight;
+    struct rig rig;
+    struct raw raws[40];
+    int open = 0;
+
+    (void)state;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    tight = before;
+    tight.rlim_cur = (rlim_t)fd_count() + 80;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &tight), 0);
+    rig_open(&rig, NULL);
+    for (; open < 40; open++) {
+        raw_open(&raws[open], &rig);
+        rig_turns(&rig, 4);
+        if (raw_recv(&raws[open]) != 0)
+            break;
+        raw_welcome(&raws[open]);
+    }
+    assert_in_range(open, 1, 39);
+    assert_int_equal(raws[open].in->type, NXL_FRAME_GOAWAY);
+    assert_int_equal(raws[open].in->code, NXL_LIMIT);
+    assert_non_null(strstr(raws[open].in->text, "ulimit -n"));
+    /* Who is here already has room for more. */
+    strcpy(raw_frame(&raws[0], NXL_FRAME_PEER_OPEN)->name, "a");
+    assert_int_equal(raw_ask(&raws[0], NULL, 0), NXL_OK);
+    for (int i = 0; i <= open; i++)
+        raw_close(&raws[i]);
+    rig_close(&rig);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+}
+
 /* ---- hostile packets ---------------------------------------------------------------------- */
 
 static uint64_t random_state = 0x9e3779b97f4a7c15ull;
@@ -702,6 +735,7 @@ int main(void)
         cmocka_unit_test(an_engine_without_room_for_a_session_is_said_to_the_client),
         cmocka_unit_test(a_client_that_never_says_hello_is_sent_away),
         cmocka_unit_test(one_client_too_many_is_told_so_and_the_others_stay),
+        cmocka_unit_test(clients_are_turned_away_before_the_descriptors_run_out),
         cmocka_unit_test(random_bytes_end_their_session_and_no_other),
         cmocka_unit_test(truncated_and_flipped_frames_are_refused_and_change_nothing),
         cmocka_unit_test(replies_and_goaways_from_a_client_end_its_session),
