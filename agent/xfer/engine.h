@@ -6,6 +6,7 @@
 #include <uthash.h>
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/loop.h"
 #include "base/metric.h"
 #include "catalog/list.h"
@@ -28,7 +29,7 @@ struct xfer_lookup;
 /* ---- limits, counters ------------------------------------------------------------------- */
 
 struct xfer_limits { /* section "limits" */
-    uint32_t sessions, peers, regions, files, lists, remotes, hints;
+    uint32_t sessions, peers, regions, files, files_total, lists, remotes, hints;
     uint64_t descriptors;      /* of one list or transfer */
     uint64_t list_descriptors; /* of one session's lists, in runs */
     uint64_t registered_bytes; /* of one session */
@@ -53,13 +54,16 @@ struct xfer_metrics {
 /* ---- objects ----------------------------------------------------------------------------- */
 
 struct xfer_mapping { /* one file of a client, mapped once */
-    uint64_t dev, ino;
+    struct xfer_file {
+        uint64_t dev, ino;
+    } file;
     unsigned char *base;
     uint64_t size;
     int guard;
     int doubtful; /* somebody may still write through it: its addresses stay valid for ever */
+    int current;  /* in session->mappings: a file that grew or was cut off is mapped anew */
     uint32_t refs;
-    struct xfer_mapping *next;
+    UT_hash_handle hh;
 };
 
 struct nxl_xfer_session {
@@ -76,7 +80,7 @@ struct nxl_xfer_session {
     struct xfer_list *lists;            /* hash by id */
     struct xfer_remote *remotes;        /* hash by id */
     struct xfer_request *requests;      /* hash by slot */
-    struct xfer_mapping *mappings;      /* also of peers that are going */
+    struct xfer_mapping *mappings;      /* hash by file; also of peers that are going */
     struct xfer_held *held, **held_end; /* notices from this agent's peers that wait for room */
     uint32_t held_count;
     uint64_t held_bytes;
@@ -247,6 +251,7 @@ struct nxl_xfer {
     struct nxl_directory *directory;
     struct nxl_xfer_session *sessions; /* hash by number */
     uint32_t next_session;
+    uint32_t mapping_count; /* of all sessions */
     uint64_t next_region, next_transfer, next_sequence, next_query;
     uint64_t epoch; /* moves whenever a plan made earlier may be wrong */
     struct xfer_agent *agents;
@@ -263,6 +268,7 @@ struct nxl_xfer {
     uint32_t summing;            /* sums on the pool */
     struct xfer_notice *notices; /* hash by cookie: sent to far agents, not yet ended */
     uint64_t next_cookie;
+    struct nxl_log_gate lost_gate;
     void (*fenced)(void *arg); /* node: this agent must start a new life */
     void *fenced_arg;
     struct nxl_timer *tick;

@@ -10,7 +10,8 @@
 #include "base/mem.h"
 #include "xfer/events.h"
 
-#define HELD_BYTES_MAX (16u << 20) /* of one session, beside limits.held-notices */
+#define HELD_BYTES_MAX (16u << 20) /* of one session, beside limits.held_notices */
+#define LOST_LINES 20u             /* log lines a second */
 
 struct xfer_notice { /* on its way to a far agent */
     uint64_t cookie;
@@ -36,9 +37,10 @@ static void notice_lost(struct nxl_xfer *xfer, uint32_t session_number, uint32_t
 
     nxl_metric_add(xfer->metrics.notices_lost, 1);
     xfer_count_error(xfer, code);
-    nxl_warn("notice", "event=lost target=%s incarnation=%s transfer=%llu code=%s why=%s",
-             nxl_quote(name), nxl_quote(incarnation), (unsigned long long)transfer,
-             nxl_code_word(code), nxl_quote(why));
+    if (nxl_log_gate_open(&xfer->lost_gate, LOST_LINES)) /* a client can lose them at will */
+        nxl_warn("notice", "event=lost target=%s incarnation=%s transfer=%llu code=%s why=%s",
+                 nxl_quote(name), nxl_quote(incarnation), (unsigned long long)transfer,
+                 nxl_code_word(code), nxl_quote(why));
     HASH_FIND(hh, xfer->sessions, &session_number, sizeof(session_number), session);
     if (session != NULL)
         (void)session->front->event(session->front_arg, &event, 1);

@@ -10,11 +10,14 @@ static const struct nxl_option limit_options[] = {
     {"peers", NXL_OPTION_INT, "256", 1, 65536, NULL, "peers of one session"},
     {"regions", NXL_OPTION_INT, "65536", 1, 1 << 20, NULL, "registered regions of one session"},
     {"files", NXL_OPTION_INT, "16384", 1, 1 << 20, NULL, "memory files mapped for one session"},
+    {"files_total", NXL_OPTION_INT, "32768", 1, 1 << 20, NULL,
+     "memory files mapped for all sessions; keep it well below vm.max_map_count"},
     {"registered", NXL_OPTION_SIZE, "16Ti", 1, INT64_MAX, NULL, "registered bytes of one session"},
     {"lists", NXL_OPTION_INT, "16384", 1, 1 << 20, NULL, "prepared lists of one session"},
     {"list_runs", NXL_OPTION_INT, "16777216", 1, 1 << 30, NULL, "runs in all lists of one session"},
     {"remotes", NXL_OPTION_INT, "65536", 1, 1 << 20, NULL, "remote peers loaded by one session"},
-    {"descriptors", NXL_OPTION_INT, "8388608", 1, 1 << 30, NULL, "descriptors of one transfer"},
+    {"descriptors", NXL_OPTION_INT, "1048576", 1, 1 << 30, NULL,
+     "descriptors of one transfer; planning that many holds all clients up"},
     {"transfers", NXL_OPTION_INT, "16384", 1, 65536, NULL,
      "transfers of one session that run at once"},
     {"transfer_bytes", NXL_OPTION_SIZE, "16Ti", 1, INT64_MAX, NULL,
@@ -54,6 +57,7 @@ void xfer_options_read(struct nxl_xfer *xfer, const struct nxl_settings *setting
     l->peers = (uint32_t)nxl_settings_number(settings, "limits.peers");
     l->regions = (uint32_t)nxl_settings_number(settings, "limits.regions");
     l->files = (uint32_t)nxl_settings_number(settings, "limits.files");
+    l->files_total = (uint32_t)nxl_settings_number(settings, "limits.files_total");
     l->registered_bytes = (uint64_t)nxl_settings_number(settings, "limits.registered");
     l->lists = (uint32_t)nxl_settings_number(settings, "limits.lists");
     l->list_descriptors = (uint64_t)nxl_settings_number(settings, "limits.list_runs");

@@ -63,6 +63,27 @@ static enum nxl_code file_check(int fd, uint32_t fd_index, struct stat *ret_st, 
     return NXL_OK;
 }
 
+static struct xfer_mapping *mapping_find(struct nxl_xfer_session *session,
+                                         const struct xfer_file *file)
+{
+    struct xfer_mapping *mapping;
+
+    HASH_FIND(hh, session->mappings, file, sizeof(*file), mapping);
+    return mapping;
+}
+
+static void mapping_make_current(struct nxl_xfer_session *session, struct xfer_mapping *mapping)
+{
+    struct xfer_mapping *before = mapping_find(session, &mapping->file);
+
+    if (before != NULL) {
+        HASH_DEL(session->mappings, before);
+        before->current = 0;
+    }
+    HASH_ADD(hh, session->mappings, file, sizeof(mapping->file), mapping);
+    mapping->current = 1;
+}
+
 static enum nxl_code mapping_open(struct nxl_xfer_session *session, int fd, const struct stat *st,
                                   struct xfer_mapping **ret, struct nxl_err *err)
 {
@@ -74,13 +95,17 @@ static enum nxl_code mapping_open(struct nxl_xfer_session *session, int fd, cons
             err, NXL_LIMIT, 0,
             "%u memory files of this session are mapped, limits.files allows no more",
             session->mapping_count);
+    if (session->xfer->mapping_count >= limits->files_total)
+        return nxl_err_set(
+            err, NXL_LIMIT, 0,
+            "%u memory files of all sessions are mapped, limits.files_total allows no more",
+            session->xfer->mapping_count);
     if ((uint64_t)st->st_size > limits->registered_bytes - session->mapped_bytes)
         return nxl_err_set(err, NXL_LIMIT, 0,
                            "a memory file of %llu bytes, more than limits.registered allows",
                            (unsigned long long)st->st_size);
     mapping = nxl_new0(sizeof(*mapping));
-    mapping->dev = st->st_dev;
-    mapping->ino = st->st_ino;
+    mapping->file = (struct xfer_file){.dev = st->st_dev, .ino = st->st_ino};
     mapping->size = (uint64_t)st->st_size;
     mapping->base = mmap(NULL, mapping->size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (mapping->base == MAP_FAILED) {
@@ -98,9 +123,9 @@ static enum nxl_code mapping_open(struct nxl_xfer_session *session, int fd, cons
                            "this agent has mapped as many memory files as it can watch");
     }
     session->mapping_count++;
+    session->xfer->mapping_count++;
     session->mapped_bytes += mapping->size;
-    mapping->next = session->mappings;
-    session->mappings = mapping;
+    mapping_make_current(session, mapping);
     *ret = mapping;
     return NXL_OK;
 }
@@ -110,6 +135,8 @@ static enum nxl_code mapping_get(struct nxl_xfer_session *session, int fd, uint3
                                  uint64_t need, struct xfer_mapping **ret, struct nxl_err *err)
 {
     struct stat st;
+    struct xfer_file file;
+    struct xfer_mapping *mapping;
     enum nxl_code code = file_check(fd, fd_index, &st, err);
 
     if (code != NXL_OK)
@@ -118,12 +145,11 @@ static enum nxl_code mapping_get(struct nxl_xfer_session *session, int fd, uint3
         return nxl_err_set(err, NXL_INVALID_PARAM, 0,
                            "the range ends at byte %llu of a file that has %llu",
                            (unsigned long long)need, (unsigned long long)st.st_size);
-    for (struct xfer_mapping *m = session->mappings; m != NULL; m = m->next) {
-        if (m->dev == st.st_dev && m->ino == st.st_ino && m->size >= need &&
-            !nxl_guard_lost(m->guard)) {
-            *ret = m;
-            return NXL_OK;
-        }
+    file = (struct xfer_file){.dev = st.st_dev, .ino = st.st_ino};
+    mapping = mapping_find(session, &file);
+    if (mapping != NULL && mapping->size >= need && !nxl_guard_lost(mapping->guard)) {
+        *ret = mapping;
+        return NXL_OK;
     }
     return mapping_open(session, fd, &st, ret, err);
 }
@@ -132,13 +158,10 @@ void xfer_mapping_unref(struct nxl_xfer_session *session, struct xfer_mapping *m
 {
     if (--mapping->refs > 0)
         return;
-    for (struct xfer_mapping **at = &session->mappings; *at != NULL; at = &(*at)->next) {
-        if (*at == mapping) {
-            *at = mapping->next;
-            break;
-        }
-    }
+    if (mapping->current)
+        HASH_DEL(session->mappings, mapping);
     session->mapping_count--;
+    session->xfer->mapping_count--;
     session->mapped_bytes -= mapping->size;
     nxl_guard_remove(mapping->guard);
     if (!mapping->doubtful) {
