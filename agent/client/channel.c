@@ -120,6 +120,7 @@ enum nxl_code nxl_packet_receive(int fd, void *data, size_t size, size_t *ret_si
     _Alignas(struct cmsghdr) char control[CMSG_SPACE(NXL_FRAME_FDS_MAX * sizeof(int))];
     struct iovec iov = {.iov_base = data, .iov_len = size};
     uint32_t fds;
+    int reset = 0;
 
     for (;;) {
         struct msghdr msg = {.msg_iov = &iov,
@@ -135,6 +136,11 @@ enum nxl_code nxl_packet_receive(int fd, void *data, size_t size, size_t *ret_si
             if (ret_fd_count)
                 *ret_fd_count = fds;
             return NXL_OK;
+        }
+        /* Told once if the agent left a frame of ours unread; why it left comes after that. */
+        if (errno == ECONNRESET && !reset) {
+            reset = 1;
+            continue;
         }
         if (errno == ECONNRESET || errno == ENOTCONN) {
             *ret_size = 0;

@@ -87,7 +87,7 @@ static enum nxl_code hello_exchange(struct nxl_session *session, struct nxl_call
     if (code != NXL_OK)
         return code;
     code = nxl_packet_send(session->fd, call->packet, size, NULL, 0, deadline_ns, err);
-    if (code != NXL_OK)
+    if (code != NXL_OK && code != NXL_NO_AGENT) /* why it closed may lie in the socket */
         return code;
     code = nxl_packet_receive(session->fd, call->packet, sizeof(call->packet), &size, fds, 3,
                               &fd_count, deadline_ns, err);
@@ -99,7 +99,8 @@ static enum nxl_code hello_exchange(struct nxl_session *session, struct nxl_call
     if (code != NXL_OK)
         return code;
     if (frame->type == NXL_FRAME_GOAWAY)
-        return nxl_err_set(err, NXL_NO_AGENT, 0, "the agent is leaving: %s", frame->text);
+        return nxl_err_set(err, NXL_NO_AGENT, 0, "the agent turned this client away: %s",
+                           frame->text);
     if (frame->type != NXL_FRAME_HELLO || !frame->reply)
         return nxl_err_set(err, NXL_MISMATCH, 0, "the agent answered hello with %s",
                            nxl_frame_type_name(frame->type));
