@@ -21,6 +21,11 @@ void hostile_close(struct hostile *h);
 /* Same process, healthy, descriptors, sessions and regions as before, memory bounded, and the
  * well-behaved clients saw nothing. Fails the test otherwise. */
 void hostile_unharmed(struct hostile *h);
+/* The part of it that can be asked in the middle of an attack. */
+void hostile_unnoticed(struct hostile *h, uint64_t rounds);
+/* Sum over the series of that name that have this label (as printed; "": all); 0 if there is none.
+ */
+double hostile_metric(struct hostile *h, const char *name, const char *label);
 /* Frames and posts refused with code "limit", as /metrics counts them. */
 double hostile_refused(struct hostile *h);
 /* Fails the test unless text holds word. */
