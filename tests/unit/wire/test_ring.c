@@ -93,7 +93,7 @@ static void attach_names_the_field_that_is_wrong(void **state)
         memcpy(header, &sound, sizeof(sound));                                                     \
     } while (0)
     REFUSED(magic, 1, "magic");
-    REFUSED(layout, 2, "layout");
+    REFUSED(layout, NXL_RING_LAYOUT + 1, "layout");
     REFUSED(entry_count, 1000, "entry_count");
     REFUSED(entry_count, 0, "entry_count");
     REFUSED(slot_count, 0, "slot_count");
