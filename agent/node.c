@@ -78,11 +78,17 @@ void nxl_node_declare(struct nxl_settings *settings, const char *plugin_dir)
 /* ---- the spinning half of the loop ------------------------------------------------------------
  */
 
+/* The hosts first: once they know that they are polled, what ends inside a post wakes nobody. */
 static int node_poll(void *arg)
 {
     struct nxl_node *node = arg;
+    int work = nxl_hosts_poll(node->hosts) + nxl_front_poll(node->front);
 
-    return nxl_front_poll(node->front) + nxl_hosts_poll(node->hosts) > 0;
+    if (work > 0)
+        work += nxl_hosts_poll(node->hosts);
+    else if (nxl_front_same_core(node->front))
+        nxl_poller_rest(node->poller);
+    return work > 0;
 }
 
 /* Both sides are parked before either is asked again, so that nothing slips between. */
@@ -93,6 +99,12 @@ static int node_on_idle(void *arg)
     int hosts = nxl_hosts_park(node->hosts);
 
     return front || hosts;
+}
+
+/* What rang the doorbell is served before the loop goes round. */
+static void node_turn(void *arg)
+{
+    (void)node_poll(arg);
 }
 
 static void node_wake(void *arg)
@@ -268,6 +280,7 @@ static enum nxl_code front_build(struct nxl_node *node, struct nxl_err *err)
         .agent = node->agent,
         .backends = node->backends,
         .wake = node_wake,
+        .turn = node_turn,
         .arg = node,
     };
     struct nxl_status_options status = {

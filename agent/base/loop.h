@@ -52,6 +52,8 @@ typedef int nxl_poll_fn(void *arg);
 struct nxl_poller *nxl_poller_open(struct nxl_loop *loop, nxl_poll_fn *fn, nxl_poll_fn *on_idle,
                                    void *arg, uint64_t idle_ns);
 void nxl_poller_activate(struct nxl_poller *poller);
+/* Inside its callback: without work in this turn it goes idle now, not after idle_ns. */
+void nxl_poller_rest(struct nxl_poller *poller);
 int nxl_poller_active(const struct nxl_poller *poller);
 void nxl_poller_close(struct nxl_poller *poller);
 

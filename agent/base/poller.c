@@ -19,7 +19,7 @@ struct nxl_poller {
     void *arg;
     uint64_t idle_ns, last_work_ns;
     unsigned activations; /* tells whether a callback activated it again */
-    int active, worked, closed;
+    int active, worked, rest, closed;
 };
 
 static void poller_deactivate(struct nxl_poller *poller)
@@ -67,13 +67,16 @@ static int pollers_round(struct nxl_loop *loop)
 static void poller_judge(struct nxl_poller *poller, uint64_t now_ns)
 {
     unsigned activations = poller->activations;
+    int rest = poller->rest;
 
+    poller->rest = 0;
     if (poller->worked) {
         poller->worked = 0;
         poller->last_work_ns = now_ns;
-        return;
+        if (!rest)
+            return;
     }
-    if (now_ns - poller->last_work_ns < poller->idle_ns)
+    if (!rest && now_ns - poller->last_work_ns < poller->idle_ns)
         return;
     if (poller->on_idle && poller->on_idle(poller->arg)) {
         poller->last_work_ns = now_ns;
@@ -131,6 +134,11 @@ struct nxl_poller *nxl_poller_open(struct nxl_loop *loop, nxl_poll_fn *fn, nxl_p
     poller->next = loop->pollers;
     loop->pollers = poller;
     return poller;
+}
+
+void nxl_poller_rest(struct nxl_poller *poller)
+{
+    poller->rest = 1;
 }
 
 void nxl_poller_activate(struct nxl_poller *poller)

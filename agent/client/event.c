@@ -177,7 +177,10 @@ enum nxl_code nxl_client_arm(struct nxl_client *client)
         if (atomic_load(&session->sleeping))
             (void)!write(session->nudge, &one, sizeof(one));
     } else {
-        ended = !atomic_load(&session->gone) && nxl_session_probe(session);
+        /* Whoever arms and sleeps in turns finds the socket's end in its poll loop again and again,
+         * and here once it is time. */
+        ended = !atomic_load(&session->gone) && nxl_session_probe_due(session) &&
+                nxl_session_probe(session);
     }
     atomic_store(&session->ring.header->client_parked, 1);
     found = news(client, session);

@@ -346,21 +346,27 @@ void nxl_session_lost(struct nxl_session *session)
     atomic_store(&session->told, 1);
 }
 
-void nxl_session_glance(struct nxl_session *session)
+int nxl_session_probe_due(struct nxl_session *session)
 {
-    uint32_t glances = atomic_load_explicit(&session->glances, memory_order_relaxed) + 1;
     struct timespec ts;
     uint64_t now;
 
-    /* Lost counts are harmless: this only has to happen now and then. */
-    atomic_store_explicit(&session->glances, glances, memory_order_relaxed);
-    if (glances % GLANCE_EVERY != 0)
-        return;
     clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
     now = (uint64_t)ts.tv_sec * 1000000000ull + (uint64_t)ts.tv_nsec;
     if (now - atomic_load_explicit(&session->glanced_ns, memory_order_relaxed) < GLANCE_NS)
-        return;
+        return 0;
     atomic_store_explicit(&session->glanced_ns, now, memory_order_relaxed);
+    return 1;
+}
+
+void nxl_session_glance(struct nxl_session *session)
+{
+    uint32_t glances = atomic_load_explicit(&session->glances, memory_order_relaxed) + 1;
+
+    /* Lost counts are harmless: this only has to happen now and then. */
+    atomic_store_explicit(&session->glances, glances, memory_order_relaxed);
+    if (glances % GLANCE_EVERY != 0 || !nxl_session_probe_due(session))
+        return;
     if (!atomic_load_explicit(&session->gone, memory_order_acquire) && nxl_session_probe(session))
         nxl_session_lost(session);
 }

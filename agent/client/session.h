@@ -90,6 +90,8 @@ void nxl_session_unref(struct nxl_session *session); /* the last one gives the r
 void nxl_session_free(struct nxl_session *session);  /* client is closing; accepts NULL */
 /* Looks at the socket: 1 if it ended. One system call. */
 int nxl_session_probe(struct nxl_session *session);
+/* 1 at most every 10 ms: time to probe. For callers that come often. */
+int nxl_session_probe_due(struct nxl_session *session);
 /* The socket ended. Once: marks it, tells peers, wakes whoever waits. Any thread, no lock held. */
 void nxl_session_lost(struct nxl_session *session);
 /* For callers that only read memory in a loop: looks at the socket about every 10 ms. */

@@ -48,6 +48,9 @@ enum nxl_code nxl_submit_entry(struct nxl_session *session, const struct nxl_rin
 
     if (atomic_load_explicit(&session->gone, memory_order_acquire))
         return nxl_err_set(err, NXL_NO_AGENT, 0, "the agent went away");
+    /* The agent does not spin on a core that we need. */
+    atomic_store_explicit(&session->ring.header->client_cpu, (uint32_t)(sched_getcpu() + 1),
+                          memory_order_relaxed);
     while (nxl_ring_submit(&session->ring, entry) != NXL_OK) {
         uint64_t now = nxl_client_now();
 

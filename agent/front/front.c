@@ -6,6 +6,7 @@
 #include "base/mem.h"
 #include "base/option.h"
 
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -315,6 +316,17 @@ int nxl_front_poll(struct nxl_front *front)
         front_session_settle(session);
     }
     return taken;
+}
+
+int nxl_front_same_core(const struct nxl_front *front)
+{
+    uint32_t here = (uint32_t)(sched_getcpu() + 1);
+
+    for (const struct front_session *session = front->awake; session; session = session->next_awake)
+        if (atomic_load_explicit(&session->ring.header->client_cpu, memory_order_relaxed) == here &&
+            atomic_load_explicit(&session->ring.header->client_parked, memory_order_relaxed) == 0)
+            return 1;
+    return 0;
 }
 
 int nxl_front_park(struct nxl_front *front)

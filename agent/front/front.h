@@ -19,6 +19,7 @@ struct nxl_front_options {
     const char *node, *agent; /* told in WELCOME; borrowed */
     const char *backends;     /* "shm ucx": instance order */
     void (*wake)(void *arg);  /* a doorbell rang: make the agent's poller active */
+    void (*turn)(void *arg);  /* then, from the outermost call: poll once, at once; NULL: later */
     void *arg;
 };
 /* Options: path (/run/nixlet/agent.sock), mode (0666 as text), namespace (default), backlog,
@@ -31,6 +32,9 @@ NXL_MUST_USE enum nxl_code nxl_front_open(const struct nxl_front_options *option
 void nxl_front_close(struct nxl_front *front); /* GOAWAY to all, then closes */
 /* Serves the rings of sessions that are awake; bounded; returns how many entries were taken. */
 int nxl_front_poll(struct nxl_front *front);
+/* 1 if a client that is awake submits from the core that this thread runs on: spinning would keep
+ * it from going on. */
+int nxl_front_same_core(const struct nxl_front *front);
 /* Parks all rings. Returns 1 if something came meanwhile (keep polling). */
 int nxl_front_park(struct nxl_front *front);
 uint32_t nxl_front_sessions(const struct nxl_front *front);

@@ -81,6 +81,8 @@ static void doorbell_on_ring(void *arg, int fd, unsigned events)
     nxl_ring_unpark(&session->ring);
     front_session_wake_up(session);
     front->options.wake(front->options.arg);
+    if (front->options.turn != NULL)
+        front->options.turn(front->options.arg); /* the session may be gone after this line */
 }
 
 static enum nxl_code ring_open(struct front_session *session, const struct nxl_frame *in,

@@ -35,7 +35,8 @@ struct nxl_ring_header {
     uint64_t arena_bytes;
     char devices[NXL_RING_DEVICES][32]; /* agent; index 0 is "" */
 
-    _Alignas(64) _Atomic uint64_t submit_head;   /* client: entries ever written */
+    _Alignas(64) _Atomic uint64_t submit_head; /* client: entries ever written */
+    _Atomic uint32_t client_cpu; /* client: 1 + core of the last submission; a hint, 0: unknown */
     _Alignas(64) _Atomic uint64_t submit_tail;   /* agent: entries ever taken */
     _Alignas(64) _Atomic uint64_t notice_head;   /* agent: bytes ever written */
     _Alignas(64) _Atomic uint64_t notice_tail;   /* client: bytes ever taken */

@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/mem.h"
+
 #include "base/bytes.h"
 
 #define ROWS_MAX 10000 /* of one answer; `truncated` says when there were more */
@@ -22,9 +24,8 @@ static const char *name_of(const char *const *names, size_t count, uint64_t inde
 }
 #define NAME_OF(names, index) name_of(names, sizeof(names) / sizeof((names)[0]), index)
 
-void xfer_path_count(struct xfer_request *request)
+static struct nxl_metric *path_metric(struct nxl_xfer *xfer, const struct xfer_request *request)
 {
-    struct nxl_xfer *xfer = request->xfer;
     const char *backend = nxl_instance_name(nxl_hosts_at(xfer->hosts, request->plan->instance));
     char labels[160], device[48];
 
@@ -32,10 +33,34 @@ void xfer_path_count(struct xfer_request *request)
              NAME_OF(path_names, request->path),
              nxl_metric_label(device, sizeof(device), request->device),
              request->op == NXL_WRITE ? "write" : "read");
-    nxl_metric_add(nxl_metric_open(xfer->registry, NXL_METRIC_COUNTER, "nixlet_path_bytes_total",
-                                   "Bytes moved by backend, path class, device and direction",
-                                   labels),
-                   request->bytes);
+    return nxl_metric_open(xfer->registry, NXL_METRIC_COUNTER, "nixlet_path_bytes_total",
+                           "Bytes moved by backend, path class, device and direction", labels);
+}
+
+/* Every transfer passes here: its series is found by comparing, not by writing labels. */
+void xfer_path_count(struct xfer_request *request)
+{
+    struct nxl_xfer *xfer = request->xfer;
+    struct xfer_path *path = NULL;
+
+    for (uint32_t i = 0; i < xfer->path_count && path == NULL; i++) {
+        struct xfer_path *at = &xfer->paths[i];
+
+        if (at->instance == request->plan->instance && at->path == request->path &&
+            at->op == (uint32_t)request->op && strcmp(at->device, request->device) == 0)
+            path = at;
+    }
+    if (path == NULL) { /* beyond the table the last row is used again and again */
+        path = &xfer->paths[xfer->path_count < NXL_COUNT_OF(xfer->paths)
+                                ? xfer->path_count++
+                                : NXL_COUNT_OF(xfer->paths) - 1];
+        *path = (struct xfer_path){.instance = request->plan->instance,
+                                   .path = request->path,
+                                   .op = (uint32_t)request->op,
+                                   .metric = path_metric(xfer, request)};
+        (void)nxl_copy_text(path->device, sizeof(path->device), request->device);
+    }
+    nxl_metric_add(path->metric, request->bytes);
 }
 
 static json_t *peer_json(const struct nxl_catalog_peer *peer)

@@ -271,6 +271,12 @@ struct nxl_xfer {
     struct nxl_log_gate lost_gate;
     void (*fenced)(void *arg); /* node: this agent must start a new life */
     void *fenced_arg;
+    struct xfer_path { /* series that were counted in before */
+        uint32_t instance, path, op;
+        char device[32];
+        struct nxl_metric *metric;
+    } paths[32];
+    uint32_t path_count;
     struct nxl_timer *tick;
     int ticking;
     int closing;

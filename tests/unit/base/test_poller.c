@@ -141,6 +141,33 @@ static void work_puts_the_idle_time_off(void **state)
     assert_int_equal(rig->polls, 80 + 32);
 }
 
+static int resting_poll(void *arg)
+{
+    struct rig *rig = arg;
+
+    nxl_poller_rest(rig->poller);
+    return rig_poll(rig);
+}
+
+static void a_poller_that_asks_for_rest_does_not_spin(void **state)
+{
+    struct rig *rig = *state;
+
+    rig->step_ns = 10 * NXL_US; /* five turns would make the idle time */
+    rig->work_left = 3;
+    rig->poller = nxl_poller_open(rig->loop, resting_poll, rig_idle, rig, IDLE_NS);
+    nxl_poller_activate(rig->poller);
+    assert_true(nxl_loop_run_until(rig->loop, at_rest, rig, PATIENCE));
+    assert_int_equal(rig->work_left, 0);
+    assert_int_equal(rig->idles, 1);
+    assert_true(rig->polls <= 32); /* one turn */
+    rig->work_left = 200; /* more than a turn does: rest is taken from a poller that works */
+    rig->stay = 100;
+    nxl_poller_activate(rig->poller);
+    assert_true(nxl_loop_run_until(rig->loop, at_rest, rig, PATIENCE));
+    assert_int_equal(rig->work_left, 0);
+}
+
 static void on_idle_may_ask_to_stay_active(void **state)
 {
     struct rig *rig = *state;
@@ -327,6 +354,7 @@ int main(void)
         RIG_TEST(a_poller_rests_until_it_is_activated),
         RIG_TEST(a_poller_without_work_rests_after_its_idle_time),
         RIG_TEST(work_puts_the_idle_time_off),
+        RIG_TEST(a_poller_that_asks_for_rest_does_not_spin),
         RIG_TEST(on_idle_may_ask_to_stay_active),
         RIG_TEST(an_activation_inside_on_idle_is_not_undone),
         RIG_TEST(a_round_that_takes_long_is_the_last_of_its_turn),
