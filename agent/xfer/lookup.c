@@ -9,8 +9,6 @@
 #include "base/log.h"
 #include "base/mem.h"
 
-#define RETRY_NS (100 * NXL_MS) /* asking an agent again for a name it does not know yet */
-
 int xfer_lookups_want(struct nxl_xfer *xfer, const struct nxl_catalog_peer *peer)
 {
     const struct xfer_lookup *lookup = xfer->lookups;
@@ -21,7 +19,7 @@ int xfer_lookups_want(struct nxl_xfer *xfer, const struct nxl_catalog_peer *peer
 }
 
 /* It is out of the list. What it was about goes too, if nobody else wants it. */
-static void lookup_free(struct xfer_lookup *lookup)
+void xfer_lookup_free(struct xfer_lookup *lookup)
 {
     struct nxl_catalog_peer *peer = NULL;
 
@@ -33,8 +31,8 @@ static void lookup_free(struct xfer_lookup *lookup)
     free(lookup);
 }
 
-static void lookup_finish(struct xfer_lookup *lookup, enum nxl_code code,
-                          struct nxl_catalog_peer *target, struct nxl_err *err)
+void xfer_lookup_finish(struct xfer_lookup *lookup, enum nxl_code code,
+                        struct nxl_catalog_peer *target, struct nxl_err *err)
 {
     struct nxl_xfer_remote_info info;
     struct xfer_remote *remote = NULL;
@@ -63,12 +61,12 @@ static void lookup_finish(struct xfer_lookup *lookup, enum nxl_code code,
     if (code != NXL_OK)
         xfer_count_error(lookup->xfer, code);
     lookup->fn(lookup->arg, code, code == NXL_OK ? &info : NULL, err);
-    lookup_free(lookup);
+    xfer_lookup_free(lookup);
 }
 
-static void lookup_fail(struct xfer_lookup *lookup, enum nxl_code code, struct nxl_err *err)
+void xfer_lookup_fail(struct xfer_lookup *lookup, enum nxl_code code, struct nxl_err *err)
 {
-    lookup_finish(lookup, code, NULL, err);
+    xfer_lookup_finish(lookup, code, NULL, err);
 }
 
 static struct xfer_lookup *lookup_new(struct xfer_peer *peer, uint64_t timeout_ns,
@@ -93,19 +91,19 @@ static struct xfer_lookup *lookup_new(struct xfer_peer *peer, uint64_t timeout_n
 }
 
 /* The far agent's word is fetched for every namespace that asks, because its policy decides. */
-static void lookup_far(struct xfer_lookup *lookup, struct xfer_agent *agent, const char *ns,
-                       const char *name, const char *incarnation)
+void xfer_lookup_far(struct xfer_lookup *lookup, struct xfer_agent *agent, const char *ns,
+                     const char *name, const char *incarnation)
 {
     struct nxl_err err = {0};
     struct xfer_far *far;
     enum nxl_code code = xfer_far_open(lookup->xfer, agent, ns, name, incarnation, &far, &err);
 
     if (code != NXL_OK) {
-        lookup_fail(lookup, code, &err);
+        xfer_lookup_fail(lookup, code, &err);
         return;
     }
     if (far->synced && strcmp(far->from_ns, lookup->peer->peer->ns) == 0) {
-        lookup_finish(lookup, NXL_OK, far->peer, &err);
+        xfer_lookup_finish(lookup, NXL_OK, far->peer, &err);
         return;
     }
     lookup->state = LOOKUP_ANSWER;
@@ -116,7 +114,7 @@ static void lookup_far(struct xfer_lookup *lookup, struct xfer_agent *agent, con
         lookup->state = LOOKUP_LINK;
 }
 
-static void lookup_ask(struct xfer_lookup *lookup)
+void xfer_lookup_ask(struct xfer_lookup *lookup)
 {
     struct nxl_xfer *xfer = lookup->xfer;
     struct nxl_message query = {.type = NXL_MESSAGE_QUERY,
@@ -171,10 +169,10 @@ static void record_local(struct xfer_lookup *lookup, const struct nxl_record *re
     if (target == NULL || !target->local || target->life == NXL_LIFE_DEAD) {
         (void)nxl_err_set(&err, NXL_STALE, 0, "%s/%s (%s) does not live on this agent any more",
                           record->ns, record->name, record->incarnation);
-        lookup_fail(lookup, NXL_STALE, &err);
+        xfer_lookup_fail(lookup, NXL_STALE, &err);
         return;
     }
-    lookup_finish(lookup, NXL_OK, target, &err);
+    xfer_lookup_finish(lookup, NXL_OK, target, &err);
 }
 
 void xfer_lookup_record(struct xfer_lookup *lookup, const struct nxl_record *record)
@@ -192,7 +190,7 @@ void xfer_lookup_record(struct xfer_lookup *lookup, const struct nxl_record *rec
             "the blob has regions but not where %s/%s is; load one with its address first",
             record->ns, record->name);
     if (code != NXL_OK) {
-        lookup_fail(lookup, code, &err);
+        xfer_lookup_fail(lookup, code, &err);
         return;
     }
     if (lookup->record == NULL) {
@@ -204,15 +202,16 @@ void xfer_lookup_record(struct xfer_lookup *lookup, const struct nxl_record *rec
         return;
     }
     if (far != NULL && far->agent != NULL && far->agent->link != NULL) {
-        lookup_far(lookup, far->agent, record->ns, record->name, record->incarnation);
+        xfer_lookup_far(lookup, far->agent, record->ns, record->name, record->incarnation);
         return;
     }
     code = nxl_links_get(xfer->links, record->address, record->agent, &link, &err);
     if (code != NXL_OK) {
-        lookup_fail(lookup, code, &err);
+        xfer_lookup_fail(lookup, code, &err);
         return;
     }
-    lookup_far(lookup, xfer_agent_of(xfer, link), record->ns, record->name, record->incarnation);
+    xfer_lookup_far(lookup, xfer_agent_of(xfer, link), record->ns, record->name,
+                    record->incarnation);
 }
 
 void nxl_xfer_load(struct nxl_xfer_session *session, uint32_t peer_id, struct nxl_view blob,
@@ -243,11 +242,11 @@ static void fetch_found(void *arg, enum nxl_code code, const struct nxl_record *
     if (code == NXL_OK)
         xfer_lookup_record(lookup, record);
     else
-        lookup_fail(lookup, code, &copy);
+        xfer_lookup_fail(lookup, code, &copy);
 }
 
 /* A peer of this agent, or one an agent told us of. Returns 1 when that settled it. */
-static int fetch_here(struct xfer_lookup *lookup)
+int xfer_fetch_here(struct xfer_lookup *lookup)
 {
     struct nxl_xfer *xfer = lookup->xfer;
     struct nxl_catalog_peer *target;
@@ -263,10 +262,10 @@ static int fetch_here(struct xfer_lookup *lookup)
             (void)nxl_err_set(&err, NXL_NOT_ALLOWED, 0,
                               "access.policy lets nobody from namespace '%s' reach '%s/%s'",
                               lookup->peer->peer->ns, target->ns, target->name);
-            lookup_fail(lookup, NXL_NOT_ALLOWED, &err);
+            xfer_lookup_fail(lookup, NXL_NOT_ALLOWED, &err);
             return 1;
         }
-        lookup_finish(lookup, NXL_OK, target, &err);
+        xfer_lookup_finish(lookup, NXL_OK, target, &err);
         return 1;
     }
     hint = xfer_hint_find(xfer, lookup->ns, lookup->name);
@@ -286,23 +285,23 @@ static void fetch_begin(struct xfer_lookup *lookup, const char *address)
     if (address[0] != '\0') {
         code = nxl_links_get(xfer->links, address, "", &link, &err);
         if (code != NXL_OK) {
-            lookup_fail(lookup, code, &err);
+            xfer_lookup_fail(lookup, code, &err);
             return;
         }
         lookup->state = LOOKUP_LINK;
         lookup->agent = xfer_agent_of(xfer, link);
         (void)nxl_copy_text(lookup->address, sizeof(lookup->address), address);
         if (nxl_link_up(link))
-            lookup_ask(lookup);
+            xfer_lookup_ask(lookup);
         return;
     }
-    if (fetch_here(lookup))
+    if (xfer_fetch_here(lookup))
         return;
     lookup->state = LOOKUP_STORE;
     code = nxl_directory_lookup(xfer->directory, lookup->ns, lookup->name, lookup->label,
                                 lookup->deadline_ns, fetch_found, lookup, &lookup->ticket, &err);
     if (code != NXL_OK && lookup->label[0] != '\0')
-        lookup_fail(lookup, code, &err); /* labels live in the store alone */
+        xfer_lookup_fail(lookup, code, &err); /* labels live in the store alone */
 }
 
 void nxl_xfer_fetch(struct nxl_xfer_session *session, uint32_t peer_id, const char *full_name,
@@ -351,188 +350,4 @@ void nxl_xfer_connect(struct nxl_xfer_session *session, uint32_t peer_id, uint32
                             "agent %s offers no backend that this agent has", remote->target->node);
     }
     fn(arg, code, NULL, &err);
-}
-
-/* ---- what moves them on ------------------------------------------------------------------- */
-
-void xfer_lookups_link_up(struct xfer_agent *agent)
-{
-    struct xfer_lookup *lookup = agent->xfer->lookups, *next;
-
-    for (; lookup != NULL; lookup = next) {
-        next = lookup->next;
-        if (lookup->agent == agent && lookup->state != LOOKUP_STORE)
-            lookup_ask(lookup);
-    }
-}
-
-void xfer_lookups_move(struct xfer_agent *from, struct xfer_agent *to)
-{
-    for (struct xfer_lookup *lookup = from->xfer->lookups; lookup != NULL; lookup = lookup->next) {
-        if (lookup->agent != from)
-            continue;
-        lookup->agent = to;
-        lookup->state = LOOKUP_LINK;
-    }
-}
-
-void xfer_lookups_link_gone(struct xfer_agent *agent, const char *why)
-{
-    struct xfer_lookup *lookup = agent->xfer->lookups, *next;
-
-    for (; lookup != NULL; lookup = next) {
-        struct nxl_err err = {0};
-
-        next = lookup->next;
-        if (lookup->agent != agent)
-            continue;
-        (void)nxl_err_set(&err, NXL_REMOTE_DISCONNECT, 0,
-                          "agent %s went away while it was asked: %s", agent->agent, why);
-        lookup_fail(lookup, NXL_REMOTE_DISCONNECT, &err);
-        next = agent->xfer->lookups; /* the callback may have changed the list */
-    }
-}
-
-void xfer_lookups_answer(struct xfer_agent *agent, const struct nxl_message *message)
-{
-    struct xfer_lookup *lookup = agent->xfer->lookups;
-    struct nxl_err err = {0};
-
-    while (lookup != NULL && (lookup->request != message->request || lookup->agent != agent ||
-                              lookup->state != LOOKUP_ANSWER))
-        lookup = lookup->next;
-    if (lookup == NULL)
-        return;
-    if (message->code == NXL_NOT_FOUND && lookup->incarnation[0] == '\0') {
-        lookup->state = LOOKUP_RETRY; /* asked again until the deadline */
-        return;
-    }
-    if (message->code != NXL_OK) {
-        enum nxl_code code = message->code < 0 ? (enum nxl_code)message->code : NXL_UNKNOWN;
-
-        (void)nxl_err_set(&err, code, 0, "agent %s answers: %s", agent->node_name, message->text);
-        lookup_fail(lookup, code, &err);
-        return;
-    }
-    if (lookup->incarnation[0] == '\0') { /* by name: now we know which life */
-        lookup_far(lookup, agent, message->ns, message->name, message->incarnation);
-        return;
-    }
-    lookup->state = LOOKUP_SYNC;
-    struct nxl_catalog_peer *peer =
-        nxl_catalog_by_incarnation(agent->xfer->catalog, lookup->incarnation);
-    struct xfer_far *far = peer != NULL && !peer->local ? peer->owner : NULL;
-
-    if (far == NULL)
-        return;
-    (void)nxl_copy_text(far->from_ns, sizeof(far->from_ns), lookup->peer->peer->ns);
-    if (far->synced)
-        xfer_lookups_synced(far);
-}
-
-void xfer_lookups_synced(struct xfer_far *far)
-{
-    struct xfer_lookup *lookup = far->peer->owner == far ? far->agent->xfer->lookups : NULL;
-
-    while (lookup != NULL) {
-        struct nxl_err err = {0};
-
-        if (lookup->state == LOOKUP_SYNC &&
-            strcmp(lookup->incarnation, far->peer->incarnation) == 0) {
-            struct nxl_xfer *xfer = lookup->xfer;
-
-            lookup_finish(lookup, NXL_OK, far->peer, &err);
-            lookup = xfer->lookups;
-        } else {
-            lookup = lookup->next;
-        }
-    }
-}
-
-void xfer_lookups_local(struct nxl_xfer *xfer)
-{
-    struct xfer_lookup *lookup = xfer->lookups;
-
-    while (lookup != NULL) {
-        if (lookup->state == LOOKUP_STORE && fetch_here(lookup))
-            lookup = xfer->lookups;
-        else
-            lookup = lookup->next;
-    }
-}
-
-void xfer_lookups_of_session(struct nxl_xfer_session *session)
-{
-    struct xfer_lookup *lookup = session->xfer->lookups, *next;
-
-    for (; lookup != NULL; lookup = next) {
-        next = lookup->next;
-        if (lookup->peer->session != session)
-            continue;
-        *lookup->link_at = next;
-        if (next != NULL)
-            next->link_at = lookup->link_at;
-        if (lookup->ticket != 0)
-            nxl_directory_forget(session->xfer->directory, lookup->ticket);
-        lookup_free(lookup);
-    }
-}
-
-void xfer_lookups_of_peer(struct xfer_peer *peer)
-{
-    struct xfer_lookup *lookup = peer->session->xfer->lookups;
-
-    while (lookup != NULL) {
-        struct nxl_err err = {0};
-        struct nxl_xfer *xfer = lookup->xfer;
-
-        if (lookup->peer != peer) {
-            lookup = lookup->next;
-            continue;
-        }
-        (void)nxl_err_set(&err, NXL_CANCELED, 0, "the asking peer was closed");
-        lookup_fail(lookup, NXL_CANCELED, &err);
-        lookup = xfer->lookups;
-    }
-}
-
-static void lookup_expire(struct xfer_lookup *lookup)
-{
-    struct nxl_err err = {0};
-    const char *who = lookup->name[0] != '\0' ? lookup->name : lookup->incarnation;
-
-    if (lookup->state == LOOKUP_LINK) {
-        (void)nxl_err_set(
-            &err, NXL_UNREACHABLE, 0, "no connection to agent %s at %s within the time given",
-            lookup->agent->agent[0] != '\0' ? lookup->agent->agent : "?",
-            lookup->agent->link != NULL ? nxl_link_address(lookup->agent->link) : "?");
-        lookup_fail(lookup, NXL_UNREACHABLE, &err);
-    } else if (lookup->state == LOOKUP_STORE || lookup->state == LOOKUP_RETRY) {
-        (void)nxl_err_set(&err, NXL_NOT_FOUND, 0,
-                          "peer '%s/%s' did not appear within the time given", lookup->ns, who);
-        lookup_fail(lookup, NXL_NOT_FOUND, &err);
-    } else {
-        (void)nxl_err_set(&err, NXL_TIMEOUT, 0,
-                          "agent %s did not answer about '%s' within the time given",
-                          lookup->agent->agent, who);
-        lookup_fail(lookup, NXL_TIMEOUT, &err);
-    }
-}
-
-void xfer_lookups_tick(struct nxl_xfer *xfer, uint64_t now_ns)
-{
-    struct xfer_lookup *lookup = xfer->lookups;
-
-    while (lookup != NULL) {
-        /* The store keeps its own deadline and knows better what went wrong. */
-        if (now_ns >= lookup->deadline_ns &&
-            (lookup->ticket == 0 || now_ns >= lookup->deadline_ns + NXL_SEC)) {
-            lookup_expire(lookup);
-            lookup = xfer->lookups;
-            continue;
-        }
-        if (lookup->state == LOOKUP_RETRY && now_ns - lookup->asked_ns >= RETRY_NS)
-            lookup_ask(lookup);
-        lookup = lookup->next;
-    }
 }

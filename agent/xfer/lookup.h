@@ -1,4 +1,6 @@
-/* lookup.h - a load or fetch under way; shared by lookup.c and hint.c. Loop thread. */
+/* lookup.h - a load or fetch under way; shared by lookup.c, lookup_events.c and hint.c. Loop
+ * thread.
+ */
 #ifndef NXL_XFER_LOOKUP_H
 #define NXL_XFER_LOOKUP_H
 
@@ -23,6 +25,16 @@ struct xfer_lookup {
     void *arg;
     struct xfer_lookup *next, **link_at;
 };
+
+/* lookup.c, for lookup_events.c */
+void xfer_lookup_free(struct xfer_lookup *lookup);
+void xfer_lookup_finish(struct xfer_lookup *lookup, enum nxl_code code,
+                        struct nxl_catalog_peer *target, struct nxl_err *err);
+void xfer_lookup_fail(struct xfer_lookup *lookup, enum nxl_code code, struct nxl_err *err);
+void xfer_lookup_far(struct xfer_lookup *lookup, struct xfer_agent *agent, const char *ns,
+                     const char *name, const char *incarnation);
+void xfer_lookup_ask(struct xfer_lookup *lookup);
+int xfer_fetch_here(struct xfer_lookup *lookup);
 
 void xfer_lookup_record(struct xfer_lookup *lookup, const struct nxl_record *record);
 const struct nxl_record *xfer_hint_find(struct nxl_xfer *xfer, const char *ns, const char *name);
