@@ -311,14 +311,14 @@ static void posts_that_are_too_large_are_told_the_setting(void **state)
 
 static void more_running_transfers_than_allowed_are_refused_by_limits_transfers(void **state)
 {
-    struct nxl_run from = {.addr = HOME, .len = 16 * MIB, .count = 1};
-    struct nxl_run to = {.addr = HOME + 16 * MIB, .len = 16 * MIB, .count = 1};
-    int file = raw_memfd(32 * MIB, 1), refused = 0, done = 0;
+    struct nxl_run from = {.addr = HOME, .len = 8 * MIB, .count = 1};
+    struct nxl_run to = {.addr = HOME + 8 * MIB, .len = 8 * MIB, .count = 1};
+    int file = raw_memfd(16 * MIB, 1), refused = 0, done = 0;
     uint32_t self;
     struct raw raw;
 
     raw_open(&raw, &scene.cluster, 0, "grabber");
-    assert_int_equal(raw_register(&raw, file, HOME, 32 * MIB, NULL), NXL_OK);
+    assert_int_equal(raw_register(&raw, file, HOME, 16 * MIB, NULL), NXL_OK);
     close(file);
     self = raw_find(&raw, "grabber");
     for (uint32_t slot = 0; slot < 64; slot++)
@@ -504,11 +504,14 @@ static void one_who_hoards_regions_and_dies_holds_nobody_up(void **state)
     create_many(create_regions, "limits.regions");
 }
 
+/* limits.descriptors; with sanitizers one of these alone would take seconds. */
+#define LONGEST (STEADY_SLOW > 1 ? 1u << 17 : 1u << 20)
+
 /* The longest posts that there can be, a ring full of them, and a frame behind it. */
 static void a_ring_full_of_the_longest_posts_holds_nobody_up(void **state)
 {
     struct nxl_run run = {.addr = HOME, .len = 4, .stride = 4, .count = 1u << 18};
-    struct nxl_ring_entry post = {.kind = NXL_RING_POST, .count = 1u << 20, .slot = 1};
+    struct nxl_ring_entry post = {.kind = NXL_RING_POST, .count = LONGEST, .slot = 1};
     uint64_t seed = 5;
     int file = raw_memfd(MIB, 1), code;
     uint32_t self, *index;
@@ -524,9 +527,9 @@ static void a_ring_full_of_the_longest_posts_holds_nobody_up(void **state)
     assert_int_equal(raw_list(&raw, 0, run, &post.local_list), NXL_OK);
     assert_int_equal(raw_list(&raw, self, run, &post.remote_list), NXL_OK);
     index = (uint32_t *)(void *)raw.ring.arena;
-    for (uint32_t i = 0; i < 2u << 20; i++)
+    for (uint32_t i = 0; i < 2 * LONGEST; i++)
         index[i] = (uint32_t)raw_random(&seed) % run.count;
-    index[(1u << 20) - 1] = UINT32_MAX; /* found wrong only at its very end */
+    index[LONGEST - 1] = UINT32_MAX; /* found wrong only at its very end */
     for (uint32_t k = 0; k < 40; k++) {
         post.slot = k;
         post.generation = 1;

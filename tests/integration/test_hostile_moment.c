@@ -56,7 +56,7 @@ static void a_client_that_says_nothing_is_disconnected_at_the_deadline(void **st
 
     raw_connect(&raw, &scene.cluster, 0);
     assert_true(raw_ended(&raw, 10000));
-    assert_true(cluster_now() - began > 900000000u); /* socket.hello_timeout is 1s here */
+    assert_true(cluster_now() - began > 1900000000u); /* socket.hello_timeout is 2s here */
     hostile_says(raw.goaway, "socket.hello_timeout");
     assert_true(hostile_metric(&scene, "nixlet_sessions_ended_total", "reason=\"slow\"") > 0);
     raw_close(&raw);
@@ -98,7 +98,7 @@ static void hellos_that_are_refused_do_not_put_off_the_deadline(void **state)
         (void)poll(NULL, 0, 20); /* it takes its time on purpose */
     } while (code != RAW_GONE && cluster_now() - began < 10000000000u);
     assert_int_equal(code, RAW_GONE);
-    assert_true(cluster_now() - began > 900000000u);
+    assert_true(cluster_now() - began > 1900000000u);
     raw_close(&raw);
     hostile_unharmed(&scene);
 }

@@ -55,13 +55,13 @@ int raw_list(struct raw *raw, uint32_t remote, struct nxl_run run, uint32_t *ret
 int raw_memfd(uint64_t size, int sealed);
 
 /* Into the submission ring, as a client does; rings the doorbell whether or not it must. Blocks at
- * most 10 s on a full ring; 0: it stayed full. */
+ * most 30 s on a full ring; 0: it stayed full. */
 int raw_submit(struct raw *raw, const struct nxl_ring_entry *entry);
 void raw_ring_bell(struct raw *raw);
 /* A post of one descriptor in the one-call form; runs lie in the arena at 64 * slot. */
 int raw_post(struct raw *raw, uint32_t slot, uint32_t generation, uint32_t remote,
              const struct nxl_run *local, const struct nxl_run *far, unsigned flags);
-/* The slot's state of that generation once it has ended, 0 if it does not within 10 s; the code. */
+/* The slot's state of that generation once it has ended, 0 if it does not in time; the code. */
 int raw_slot_wait(struct raw *raw, uint32_t slot, uint32_t generation, int *ret_code);
 /* Why the post of that slot failed. */
 const char *raw_explain(struct raw *raw, uint32_t slot, uint32_t generation);
