@@ -199,6 +199,7 @@ enum nxl_code nxl_stream_open(const struct nxl_stream_options *options, struct n
     }
     metrics_open(stream, options->metrics);
     stream->tick = nxl_timer_open(stream->loop, on_tick, stream);
+    stream->ack_later = nxl_timer_open(stream->loop, stream_on_ack_later, stream);
     nxl_timer_start(stream->tick, 0, NXL_SEC);
     *ret = stream;
     return NXL_OK;
@@ -230,6 +231,7 @@ void nxl_stream_close(struct nxl_stream *stream)
         stream_end_free(stream->ends[i]);
     }
     nxl_timer_close(stream->tick);
+    nxl_timer_close(stream->ack_later);
     nxl_tls_context_unref(stream->context);
     pods_free(stream);
     free(stream);

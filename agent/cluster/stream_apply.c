@@ -17,21 +17,36 @@ static struct stream_fence *fence_at(struct stream_end *end, uint32_t index)
     return &end->fences[(end->fence_first + index) % end->fence_room];
 }
 
-/* In order: what is acknowledged covers everything before it. */
+/* In order, and one for all that is done: what is acknowledged covers everything before it. */
 static void acknowledge(struct stream_end *end)
 {
+    struct nxl_stream_frame ack = {.type = NXL_STREAM_ACK};
+
     while (end->fence_count > 0 && fence_at(end, 0)->done) {
         const struct stream_fence *fence = fence_at(end, 0);
-        struct nxl_stream_frame ack = {.type = NXL_STREAM_ACK,
-                                       .seq = fence->seq,
-                                       .purged = fence->purged,
-                                       .us = fence->took_ns / NXL_US};
 
+        ack.seq = fence->seq;
+        ack.purged += fence->purged;
+        if (ack.us < fence->took_ns / NXL_US)
+            ack.us = fence->took_ns / NXL_US;
+        nxl_metric_observe(end->stream->metrics.apply_us, fence->took_ns / NXL_US);
         end->fence_first = (end->fence_first + 1) % end->fence_room;
         end->fence_count--;
-        nxl_metric_add(end->stream->metrics.acked, 1);
-        nxl_metric_observe(end->stream->metrics.apply_us, ack.us);
-        stream_say(end, &ack);
+    }
+    if (ack.seq == 0)
+        return;
+    nxl_metric_add(end->stream->metrics.acked, 1);
+    stream_say(end, &ack);
+}
+
+void stream_on_ack_later(void *arg)
+{
+    struct nxl_stream *stream = arg;
+
+    stream->ack_asked = 0;
+    for (uint32_t i = 0; i < NXL_MEMBERS_SOURCES; i++) {
+        if (stream->ends[i] != NULL && stream->ends[i]->fence_count > 0)
+            acknowledge(stream->ends[i]);
     }
 }
 
@@ -82,7 +97,9 @@ void nxl_stream_fenced(struct nxl_stream *stream, uint64_t ticket, uint32_t purg
             fence->done = 1;
             fence->purged = purged;
             fence->took_ns = nxl_now_ns() - fence->at_ns;
-            acknowledge(end);
+            if (!stream->ack_asked)
+                nxl_timer_start(stream->ack_later, 0, 0); /* fencing comes before telling */
+            stream->ack_asked = 1;
             return;
         }
     }

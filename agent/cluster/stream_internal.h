@@ -77,7 +77,8 @@ struct nxl_stream {
     struct stream_end *ends[NXL_MEMBERS_SOURCES];
     struct nxl_tls_context *context;
     uint64_t ca_stamp;
-    struct nxl_timer *tick;
+    struct nxl_timer *tick, *ack_later;
+    int ack_asked;
     uint64_t next_ticket;
     uint32_t up;
     uint64_t heard_ns;
@@ -107,6 +108,7 @@ void stream_ask_certificate(struct stream_end *end);
 /* stream_apply.c */
 void stream_on_frame(struct stream_end *end, const struct nxl_stream_frame *frame);
 void stream_say_pods(struct stream_end *end);
+void stream_on_ack_later(void *arg);
 
 /* stream.c */
 void stream_count_up(struct nxl_stream *stream);

@@ -41,7 +41,7 @@ static const struct stream_shape shapes[NXL_STREAM_TYPES] = {
                              {FIELD("part", PART, 0, 1, part), FIELD("seq", U64, 0, 0, seq), RV,
                               FIELD("digest", HEX, 0, 0, digest), PEERS,
                               FIELD("policies", POLICIES, 0, 0, policies)}},
-    [NXL_STREAM_DELTA] = {"DELTA", {SEQ, RV, PEERS}},
+    [NXL_STREAM_DELTA] = {"DELTA", {SEQ, RV, PEERS, FIELD("dead", DEAD, 0, 0, members)}},
     [NXL_STREAM_POLICY] = {"POLICY", {SEQ, RV, FIELD("policies", POLICIES, 0, 0, policies)}},
     [NXL_STREAM_PING] = {"PING",
                          {SEQ, RV, FIELD("digest", HEX, 0, 1, digest),

@@ -14,7 +14,8 @@ struct nxl_bytes;
 #define NXL_STREAM_VERSION_MAX 1u
 #define NXL_STREAM_FRAME_MAX 65536u     /* of the JSON text */
 #define NXL_STREAM_HEAD 4u              /* bytes of the length before it */
-#define NXL_STREAM_RECORDS_MAX 512u     /* members of one frame */
+#define NXL_STREAM_RECORDS_MAX 512u     /* members of one frame, */
+#define NXL_STREAM_DEAD_MAX 2048u       /* and dead ones named by id alone */
 #define NXL_STREAM_POLICIES_MAX 64u     /* policies of one frame */
 #define NXL_STREAM_RULES_MAX 256u       /* rules of one policy, resolved */
 #define NXL_STREAM_GROUP_MAX 128u       /* bytes of "namespace/nixlpeer" */
@@ -29,7 +30,7 @@ enum nxl_stream_type {
     NXL_STREAM_WELCOME,  /* version, operator, epoch, ping_ms, cert, bundle */
     NXL_STREAM_REFUSE,   /* code, text */
     NXL_STREAM_SNAPSHOT, /* part; begin: seq, rv, digest; peers: members, policies; end: seq */
-    NXL_STREAM_DELTA,    /* seq, rv, members */
+    NXL_STREAM_DELTA,    /* seq, rv, members; many dead travel as a list of ids by reason */
     NXL_STREAM_POLICY,   /* seq, policies */
     NXL_STREAM_PING,     /* seq, rv, digest, at_ns */
     NXL_STREAM_PONG,     /* at_ns, digest, seq: last applied */
@@ -135,10 +136,13 @@ int nxl_stream_split(struct nxl_view data, struct nxl_view *ret_body, size_t *re
 
 /* For a sender of many: records are turned into text once and put into frames as they are. */
 void nxl_stream_member_text(const struct nxl_stream_member *member, struct nxl_bytes *to);
+/* An item of \"dead\": what so many ids died of. */
+void nxl_stream_dead_text(const char *reason, const char *const *ids, uint32_t count,
+                          struct nxl_bytes *to);
 NXL_MUST_USE enum nxl_code nxl_stream_policy_text(const struct nxl_stream_policy *policy,
                                                   struct nxl_bytes *to, struct nxl_err *err);
 /* Opens a frame around such texts: nxl_bytes_put() them comma-separated in between. Returns where
- * it began. kind is "SNAPSHOT", "DELTA" or "POLICY"; list is "peers" or "policies". */
+ * it began. kind is "SNAPSHOT", "DELTA" or "POLICY"; list is "peers", "policies" or "dead". */
 size_t nxl_stream_open_list(struct nxl_bytes *to, const char *kind, uint64_t seq, const char *rv,
                             const char *list);
 void nxl_stream_close_list(struct nxl_bytes *to, size_t began);

@@ -69,6 +69,72 @@ static enum nxl_code list_of(const json_t *json, const char *key, size_t max, co
     return NXL_OK;
 }
 
+static size_t dead_total(const json_t *json)
+{
+    const json_t *list = json_object_get(json, "dead");
+    size_t total = 0;
+
+    for (size_t i = 0; i < json_array_size(list); i++)
+        total += json_array_size(json_object_get(json_array_get(list, i), "i"));
+    return total;
+}
+
+static enum nxl_code dead_read(const json_t *item, struct nxl_stream_frame *ret,
+                               struct nxl_err *err)
+{
+    struct stream_room *room = ret->room;
+    const json_t *ids = json_object_get(item, "i");
+    const char *reason = "";
+    enum nxl_code code = stream_get_text(item, "r", NXL_STREAM_TEXT_MAX, &reason, err);
+
+    if (code != NXL_OK)
+        return code;
+    for (size_t i = 0; i < json_array_size(ids); i++) {
+        const json_t *id = json_array_get(ids, i);
+        struct nxl_stream_member *member = &room->members[ret->member_count];
+
+        if (!json_is_string(id) || json_string_length(id) > NXL_INCARNATION_MAX ||
+            !stream_is_id(json_string_value(id)))
+            return nxl_err_set(err, NXL_MISMATCH, 0, "i[%zu] is no pod, container or session", i);
+        *member = (struct nxl_stream_member){.id = json_string_value(id),
+                                             .group = "",
+                                             .pod = "",
+                                             .node = "",
+                                             .reason = reason,
+                                             .version = "",
+                                             .revision = "",
+                                             .topology = "",
+                                             .life = NXL_LIFE_DEAD};
+        ret->member_count++;
+    }
+    return NXL_OK;
+}
+
+/* Behind the members: what died after it changed is dead. */
+static enum nxl_code deads_read(const json_t *json, const char *key, struct nxl_stream_frame *ret,
+                                struct nxl_err *err)
+{
+    struct stream_room *room = ret->room;
+    size_t total = dead_total(json), count;
+    const json_t *list;
+    enum nxl_code code = list_of(json, key, NXL_STREAM_RECORDS_MAX, &list, &count, err);
+
+    if (code != NXL_OK || total == 0)
+        return code;
+    if (total > NXL_STREAM_DEAD_MAX)
+        return nxl_err_set(err, NXL_MISMATCH, 0, "field '%s' has %zu ids, at most %u are allowed",
+                           key, total, NXL_STREAM_DEAD_MAX);
+    if (room->members == NULL)
+        room->members = nxl_new0_array(total, sizeof(*room->members));
+    ret->members = room->members;
+    for (size_t i = 0; i < count; i++) {
+        code = dead_read(json_array_get(list, i), ret, err);
+        if (code != NXL_OK)
+            return nxl_err_wrap(err, code, "%s[%zu]", key, i);
+    }
+    return NXL_OK;
+}
+
 static enum nxl_code members_read(const json_t *json, const char *key, struct nxl_stream_frame *ret,
                                   struct nxl_err *err)
 {
@@ -79,7 +145,7 @@ static enum nxl_code members_read(const json_t *json, const char *key, struct nx
 
     if (code != NXL_OK || count == 0)
         return code;
-    room->members = nxl_new0_array(count, sizeof(*room->members));
+    room->members = nxl_new0_array(count + dead_total(json), sizeof(*room->members));
     for (size_t i = 0; i < count; i++) {
         code = stream_member_read(json_array_get(list, i), ret->type == NXL_STREAM_LOCAL,
                                   &room->members[i], err);
@@ -180,6 +246,8 @@ static enum nxl_code field_read(const json_t *json, const struct stream_field *f
         return range_read(json, field->key, ret, err);
     case STREAM_MEMBERS:
         return members_read(json, field->key, ret, err);
+    case STREAM_DEAD:
+        return deads_read(json, field->key, ret, err);
     case STREAM_POLICIES:
         return policies_read(json, field->key, ret, err);
     case STREAM_PODS:

@@ -103,6 +103,19 @@ static void write_length(struct nxl_bytes *to, size_t began)
         to->data[began + i] = (unsigned char)(size >> (8 * i));
 }
 
+/* Pings, pongs and acknowledgements are most of what is said: all numbers, so no tree is built. */
+static void encode_numbers(const struct nxl_stream_frame *frame, struct nxl_bytes *to)
+{
+    if (frame->type == NXL_STREAM_ACK)
+        nxl_bytes_printf(to, "{\"t\":\"ACK\",\"seq\":%llu,\"purged\":%u,\"us\":%llu}",
+                         (unsigned long long)frame->seq, frame->purged,
+                         (unsigned long long)frame->us);
+    else
+        nxl_bytes_printf(to, "{\"t\":\"PONG\",\"at_ns\":%llu,\"digest\":\"%016llx\",\"seq\":%llu}",
+                         (unsigned long long)frame->at_ns, (unsigned long long)frame->digest,
+                         (unsigned long long)frame->seq);
+}
+
 enum nxl_code nxl_stream_encode(const struct nxl_stream_frame *frame, struct nxl_bytes *to,
                                 struct nxl_err *err)
 {
@@ -110,6 +123,12 @@ enum nxl_code nxl_stream_encode(const struct nxl_stream_frame *frame, struct nxl
     size_t began = to->size;
     json_t *json;
 
+    if (frame->type == NXL_STREAM_ACK || frame->type == NXL_STREAM_PONG) {
+        nxl_bytes_put_u32(to, 0);
+        encode_numbers(frame, to);
+        write_length(to, began);
+        return NXL_OK;
+    }
     if (shape == NULL || frame->part >= STREAM_PARTS)
         return nxl_err_set(err, NXL_INVALID_PARAM, 0, "stream frame type %u is unknown",
                            frame->type);

@@ -16,6 +16,7 @@ enum stream_form {
     STREAM_PART,
     STREAM_RANGE, /* [version_min, version_max] */
     STREAM_MEMBERS,
+    STREAM_DEAD,
     STREAM_POLICIES,
     STREAM_PODS,
 };
@@ -63,6 +64,8 @@ json_t *stream_new_text(const char *text);
 void stream_set_text(json_t *object, const char *key, const char *text);
 void stream_put_json(const json_t *json, struct nxl_bytes *to); /* compact, keys sorted */
 
+/* 1 if id is a pod, container or session: nothing else goes into logs, catalog and paths. */
+int stream_is_id(const char *id);
 json_t *stream_member_json(const struct nxl_stream_member *member);
 enum nxl_code stream_member_read(const json_t *item, int fact, struct nxl_stream_member *ret,
                                  struct nxl_err *err);

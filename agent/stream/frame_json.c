@@ -61,6 +61,19 @@ void nxl_stream_member_text(const struct nxl_stream_member *member, struct nxl_b
     json_decref(item);
 }
 
+void nxl_stream_dead_text(const char *reason, const char *const *ids, uint32_t count,
+                          struct nxl_bytes *to)
+{
+    json_t *item = json_object(), *list = json_array();
+
+    stream_set_text(item, "r", reason);
+    for (uint32_t i = 0; i < count; i++)
+        (void)json_array_append_new(list, stream_new_text(ids[i]));
+    (void)json_object_set_new(item, "i", list);
+    stream_put_json(item, to);
+    json_decref(item);
+}
+
 /* ---- in ----------------------------------------------------------------------------------- */
 
 enum nxl_code stream_get_text(const json_t *object, const char *key, uint32_t max, const char **ret,
@@ -101,8 +114,7 @@ enum nxl_code stream_get_number(const json_t *object, const char *key, uint64_t 
     return NXL_OK;
 }
 
-/* An id goes into logs, catalog and paths: only what an incarnation may hold. */
-static int is_id(const char *id)
+int stream_is_id(const char *id)
 {
     size_t size = strlen(id);
     int slashes = 0;
@@ -165,7 +177,7 @@ enum nxl_code stream_member_read(const json_t *item, int fact, struct nxl_stream
         code = stream_get_number(item, "forget", 1, &forget, err);
     if (code != NXL_OK)
         return code;
-    if (!is_id(ret->id))
+    if (!stream_is_id(ret->id))
         return nxl_err_set(err, NXL_MISMATCH, 0, "field 'i' is no pod, container or session");
     index = stream_word(stream_life_words, STREAM_LIVES, life);
     if (index < 0)

@@ -9,13 +9,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FLUSH_PAUSE_MAX_NS (50 * NXL_MS)
+
+/* The end of this turn: what else changes goes along. After a fan-out that took long, as long again
+ * is waited, so that a storm of changes becomes few frames, and acknowledgements have their turn.
+ */
 void push_flush_later(struct nxl_push *push)
 {
+    uint64_t pause =
+        push->flush_took_ns < FLUSH_PAUSE_MAX_NS ? push->flush_took_ns : FLUSH_PAUSE_MAX_NS;
+    uint64_t since = nxl_now_ns() - push->flushed_ns;
+
     if (push->flush_asked || push->closing)
         return;
     push->flush_asked = 1;
-    nxl_timer_start(push->flush_later, 0,
-                    0); /* the end of this turn: what else changes goes along */
+    nxl_timer_start(push->flush_later, since < pause ? pause - since : 0, 0);
 }
 
 /* ---- frames of changes --------------------------------------------------------------------- */
@@ -40,13 +48,21 @@ static void send_to_holders(struct nxl_push *push, struct push_group *group,
     push_buffer_unref(buffer);
 }
 
-/* Frames from comma-less texts that lie one behind the other; ends[i] is where text i ends. */
+static void send_frame(struct nxl_push *push, struct push_group *group, struct nxl_bytes *frame,
+                       size_t began, uint32_t records)
+{
+    nxl_stream_close_list(frame, began);
+    history_put(push, group);
+    send_to_holders(push, group, push_buffer_new(frame->data, frame->size, push->seq, records));
+    nxl_bytes_fini(frame);
+}
+
 static void send_records(struct nxl_push *push, struct push_group *group,
-                         const struct nxl_bytes *texts, const uint32_t *ends, uint32_t count)
+                         const struct push_texts *texts)
 {
     uint32_t i = 0, from = 0;
 
-    while (i < count) {
+    while (i < texts->count) {
         struct nxl_bytes frame = {0};
         uint32_t records = 0;
         size_t began = nxl_stream_open_list(&frame, "DELTA", ++push->seq, push->rv, "peers");
@@ -54,15 +70,37 @@ static void send_records(struct nxl_push *push, struct push_group *group,
         do {
             if (records > 0)
                 nxl_bytes_put(&frame, ",", 1);
-            nxl_bytes_put(&frame, texts->data + from, ends[i] - from);
-            from = ends[i++];
+            nxl_bytes_put(&frame, texts->text.data + from, texts->ends[i] - from);
+            from = texts->ends[i++];
             records++;
-        } while (i < count && records < PUSH_FRAME_RECORDS &&
-                 frame.size + (ends[i] - from) < PUSH_FRAME_ROOM);
-        nxl_stream_close_list(&frame, began);
-        history_put(push, group);
-        send_to_holders(push, group, push_buffer_new(frame.data, frame.size, push->seq, records));
-        nxl_bytes_fini(&frame);
+        } while (i < texts->count && records < PUSH_FRAME_RECORDS &&
+                 frame.size + (texts->ends[i] - from) < PUSH_FRAME_ROOM);
+        send_frame(push, group, &frame, began, records);
+    }
+}
+
+/* By reason, in order: a scale-down is one list of ids. */
+static void send_deaths(struct nxl_push *push, struct push_group *group)
+{
+    const struct push_batch *batch = &group->batch;
+    uint32_t i = 0;
+
+    while (i < batch->death_count) {
+        const char *reason = batch->deaths[i].reason;
+        const char *ids[PUSH_FRAME_DEAD];
+        struct nxl_bytes frame = {0};
+        size_t size = 0, began;
+        uint32_t count = 0;
+
+        while (i < batch->death_count && count < PUSH_FRAME_DEAD &&
+               size + NXL_INCARNATION_MAX < PUSH_FRAME_ROOM - 4096 &&
+               strcmp(batch->deaths[i].reason, reason) == 0) {
+            ids[count] = batch->deaths[i++].id;
+            size += strlen(ids[count++]) + 3;
+        }
+        began = nxl_stream_open_list(&frame, "DELTA", ++push->seq, push->rv, "dead");
+        nxl_stream_dead_text(reason, ids, count, &frame);
+        send_frame(push, group, &frame, began, count);
     }
 }
 
@@ -100,7 +138,8 @@ static void flush_group(struct nxl_push *push, struct push_group *group)
         history_put(push, group);
         send_to_holders(push, group, policy);
     }
-    send_records(push, group, &batch->members, batch->member_ends, batch->member_count);
+    send_records(push, group, &batch->members);
+    send_deaths(push, group);
     push_batch_clear(batch);
 }
 
@@ -108,12 +147,12 @@ static void flush_group(struct nxl_push *push, struct push_group *group)
 void nxl_push_flush(struct nxl_push *push)
 {
     struct push_group *dirty = push->dirty, *group;
+    uint64_t at = nxl_now_ns();
 
     push->flush_asked = 0;
     push->dirty = NULL;
     for (group = dirty; group != NULL; group = group->next_dirty)
-        send_records(push, group, &group->batch.forgets, group->batch.forget_ends,
-                     group->batch.forget_count);
+        send_records(push, group, &group->batch.forgets);
     for (group = dirty; group != NULL; group = group->next_dirty)
         flush_group(push, group);
     if (push->interest_dirty && push->synced) {
@@ -128,6 +167,8 @@ void nxl_push_flush(struct nxl_push *push)
         push_group_settle(push, group);
     }
     push_conn_pump_ready(push);
+    push->flushed_ns = nxl_now_ns();
+    push->flush_took_ns = push->flushed_ns - at;
 }
 
 /* ---- snapshots ---------------------------------------------------------------------------- */

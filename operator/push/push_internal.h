@@ -13,6 +13,7 @@
 #include "stream/tls.h"
 
 #define PUSH_FRAME_ROOM 60000u  /* bytes of records in one frame; the rest is for its head */
+#define PUSH_FRAME_DEAD 512u    /* of dead ones */
 #define PUSH_FRAME_RECORDS 100u /* members of one frame of changes */
 #define PUSH_TICK_NS (50 * NXL_MS)
 #define PUSH_NODE_CONNS_MAX 4u /* an upgrade has two agents on a node for a while */
@@ -61,10 +62,16 @@ struct push_group {
     struct push_buffer **chunks; /* a snapshot's frames, made when first asked for */
     uint32_t chunk_count;
     int chunks_made;
-    struct push_batch { /* changes since the last flush, comma-separated */
-        struct nxl_bytes forgets, members;
-        uint32_t *forget_ends, *member_ends; /* of each record in them */
-        uint32_t forget_count, member_count, forget_room, member_room;
+    struct push_batch {     /* changes since the last flush */
+        struct push_texts { /* one behind the other */
+            struct nxl_bytes text;
+            uint32_t *ends; /* of each */
+            uint32_t count, room;
+        } forgets, members;
+        struct push_death {
+            char *id, *reason;
+        } * deaths;
+        uint32_t death_count, death_room;
         int policy;
     } batch;
     int dirty; /* in push->dirty */
@@ -170,7 +177,7 @@ struct nxl_push {
     uint64_t seq;
     char rv[NXL_STREAM_VERSION_TEXT_MAX + 1];
     int synced, closing, flush_asked, interest_dirty;
-    uint64_t ticked_ns;
+    uint64_t ticked_ns, flushed_ns, flush_took_ns;
     struct push_seq { /* recent changes */
         uint64_t seq, at_ns;
         uint32_t group;

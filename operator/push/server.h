@@ -89,7 +89,9 @@ void nxl_push_synced(struct nxl_push *push);
 void nxl_push_rv(struct nxl_push *push, const char *rv);
 /* A member is there, or is other than before; copied. life DEAD: told to everybody who knew it,
  * then forgotten; an id with a container ("<uid>/<container>") then ends that one and leaves the
- * member. Changes of one loop turn travel together. Returns the sequence that they will carry. */
+ * member. Changes of one loop turn travel together, in several frames if they are many.
+ * Returns the smallest sequence that this one may carry; nxl_push_group() tells who is up to date.
+ */
 uint64_t nxl_push_member(struct nxl_push *push, const struct nxl_stream_member *member);
 /* The pod left its group but lives. */
 uint64_t nxl_push_forget(struct nxl_push *push, const char *uid);

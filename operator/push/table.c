@@ -141,12 +141,21 @@ static struct push_group *group_get(struct nxl_push *push, const char *name)
     return group;
 }
 
+static void texts_clear(struct push_texts *texts)
+{
+    nxl_bytes_fini(&texts->text);
+    free(texts->ends);
+}
+
 void push_batch_clear(struct push_batch *batch)
 {
-    nxl_bytes_fini(&batch->forgets);
-    nxl_bytes_fini(&batch->members);
-    free(batch->forget_ends);
-    free(batch->member_ends);
+    texts_clear(&batch->forgets);
+    texts_clear(&batch->members);
+    for (uint32_t i = 0; i < batch->death_count; i++) {
+        free(batch->deaths[i].id);
+        free(batch->deaths[i].reason);
+    }
+    free(batch->deaths);
     memset(batch, 0, sizeof(*batch));
 }
 
@@ -183,15 +192,14 @@ static void group_dirty(struct nxl_push *push, struct push_group *group)
     push_flush_later(push);
 }
 
-static void batch_put(struct nxl_bytes *to, uint32_t **ends, uint32_t *count, uint32_t *room,
-                      const void *text, size_t size)
+static void texts_put(struct push_texts *to, const void *text, size_t size)
 {
-    if (*count == *room) {
-        *room = *room == 0 ? 16 : *room * 2;
-        *ends = nxl_resize(*ends, *room, sizeof(**ends));
+    if (to->count == to->room) {
+        to->room = to->room == 0 ? 16 : to->room * 2;
+        to->ends = nxl_resize(to->ends, to->room, sizeof(*to->ends));
     }
-    nxl_bytes_put(to, text, size);
-    (*ends)[(*count)++] = (uint32_t)to->size;
+    nxl_bytes_put(&to->text, text, size);
+    to->ends[to->count++] = (uint32_t)to->text.size;
 }
 
 /* Nobody listens yet: the snapshot will say it all. */
@@ -203,26 +211,37 @@ static int is_heard(const struct nxl_push *push)
 static void batch_member(struct nxl_push *push, struct push_group *group, const void *text,
                          size_t size)
 {
+    if (is_heard(push))
+        texts_put(&group->batch.members, text, size);
+    group_dirty(push, group);
+    if (group->batch.members.text.size > (4u << 20))
+        nxl_push_flush(push);
+}
+
+static void batch_death(struct nxl_push *push, struct push_group *group, const char *id,
+                        const char *reason)
+{
     struct push_batch *batch = &group->batch;
 
-    if (is_heard(push))
-        batch_put(&batch->members, &batch->member_ends, &batch->member_count, &batch->member_room,
-                  text, size);
+    if (is_heard(push)) {
+        if (batch->death_count == batch->death_room) {
+            batch->death_room = batch->death_room == 0 ? 16 : batch->death_room * 2;
+            batch->deaths = nxl_resize(batch->deaths, batch->death_room, sizeof(*batch->deaths));
+        }
+        batch->deaths[batch->death_count++] = (struct push_death){
+            .id = nxl_strdup(id), .reason = nxl_strdup(reason != NULL ? reason : "")};
+    }
     group_dirty(push, group);
-    if (batch->members.size > (4u << 20))
-        nxl_push_flush(push);
 }
 
 static void batch_forget(struct nxl_push *push, struct push_group *group, const char *uid)
 {
     const struct nxl_stream_member item = {.id = uid, .forget = 1};
-    struct push_batch *batch = &group->batch;
     struct nxl_bytes text = {0};
 
     if (is_heard(push)) {
         nxl_stream_member_text(&item, &text);
-        batch_put(&batch->forgets, &batch->forget_ends, &batch->forget_count, &batch->forget_room,
-                  text.data, text.size);
+        texts_put(&group->batch.forgets, text.data, text.size);
         nxl_bytes_fini(&text);
     }
     group_dirty(push, group);
@@ -297,14 +316,10 @@ static struct push_record *record_new(struct nxl_push *push, const char *id)
 static void member_dead(struct nxl_push *push, const struct nxl_stream_member *member)
 {
     struct push_record *record = push_record_find(push, member->id);
-    struct push_group *group = record != NULL ? record->group : NULL;
-    struct nxl_bytes text = {0};
 
-    if (record == NULL)
+    if (record == NULL || strlen(member->id) > NXL_INCARNATION_MAX)
         return; /* nobody was told of it */
-    nxl_stream_member_text(member, &text);
-    batch_member(push, group, text.data, text.size);
-    nxl_bytes_fini(&text);
+    batch_death(push, record->group, member->id, member->reason);
     if (strchr(member->id, '/') == NULL)
         record_free(push, record);
 }

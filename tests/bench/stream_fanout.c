@@ -20,7 +20,7 @@
 static struct {
     long agents, deletes, pods, pause_ms, batch, restart;
     const char *raw;
-} want = {.agents = 1000, .deletes = 200, .pods = 32, .pause_ms = 50, .batch = 1000};
+} want = {.agents = 1000, .deletes = 200, .pods = 32, .pause_ms = 10, .batch = 1000};
 
 static struct stream_rig rig;
 static struct stream_client *clients;
@@ -33,6 +33,7 @@ static _Atomic int agents_stop, operator_stop;
 static _Atomic long command; /* what the operator thread is to do */
 static _Atomic uint64_t operator_cpu_ns;
 static long next_pod;
+static _Atomic long synced; /* agents that acknowledged everything, as the operator sees it */
 
 /* ---- agents ------------------------------------------------------------------------------- */
 
@@ -101,7 +102,7 @@ static void *agents_main(void *arg)
 
 /* ---- the operator ------------------------------------------------------------------------- */
 
-enum { DO_NOTHING = 0, DO_DELETE, DO_BATCH, DO_ADD, DO_RESTART };
+enum { DO_NOTHING = 0, DO_DELETE, DO_BATCH, DO_ADD, DO_FILL, DO_COUNT, DO_RESTART };
 
 static void pod_name(char *to, size_t room, long number)
 {
@@ -132,12 +133,20 @@ static void delete_pods(long count)
     nxl_push_flush(rig.push);
 }
 
+static void count_synced(void)
+{
+    struct nxl_push_group group = {0};
+
+    (void)nxl_push_group(rig.push, "default/decode", &group);
+    atomic_store(&synced, group.synced);
+}
+
 static void on_command(void *arg)
 {
     (void)arg;
     if (atomic_load(&command) == DO_RESTART)
         return; /* not inside the loop's callback */
-    switch (atomic_exchange(&command, DO_NOTHING)) {
+    switch (atomic_load(&command)) {
     case DO_DELETE:
         delete_pods(1);
         break;
@@ -147,9 +156,16 @@ static void on_command(void *arg)
     case DO_ADD:
         add_pods(1);
         break;
+    case DO_FILL:
+        add_pods(want.batch);
+        break;
+    case DO_COUNT:
+        count_synced();
+        break;
     default:
         break;
     }
+    atomic_store(&command, DO_NOTHING);
 }
 
 static int operator_done(void *arg)
@@ -242,6 +258,14 @@ static void wait_heard(long count)
         pause_ms(1);
 }
 
+static void wait_synced(void)
+{
+    do {
+        pause_ms(5);
+        order(DO_COUNT);
+    } while (atomic_load(&synced) < want.agents);
+}
+
 static void measure_deletes(void)
 {
     uint64_t cpu = atomic_load(&operator_cpu_ns);
@@ -252,6 +276,7 @@ static void measure_deletes(void)
         wait_heard(want.agents);
         sample_count += want.agents;
         order(DO_ADD);
+        wait_synced(); /* the next delete does not wait behind this one's successor */
         pause_ms(want.pause_ms);
     }
     cpu = atomic_load(&operator_cpu_ns) - cpu;
@@ -278,11 +303,8 @@ static void measure_batch(void)
 
     if (want.batch == 0)
         return;
-    for (long i = 0; i < want.batch; i += 50) {
-        for (long k = 0; k < 50; k++)
-            order(DO_ADD);
-    }
-    pause_ms(2000);
+    order(DO_FILL);
+    wait_synced();
     sample_count = 0;
     atomic_store(&heard, 0);
     order(DO_BATCH);
