@@ -396,3 +396,19 @@ long cluster_rss_kib(pid_t pid)
         fclose(file);
     return kib;
 }
+
+const char *cluster_log(struct cluster *c, int agent)
+{
+    static char text[2049];
+    FILE *file = fopen(c->agents[agent].log, "r");
+    size_t size = 0;
+
+    if (file != NULL) {
+        (void)fseek(file, 0, SEEK_END);
+        (void)fseek(file, ftell(file) > 2048 ? -2048 : -ftell(file), SEEK_END);
+        size = fread(text, 1, sizeof(text) - 1, file);
+        fclose(file);
+    }
+    text[size] = '\0';
+    return text;
+}

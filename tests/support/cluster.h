@@ -57,6 +57,8 @@ int cluster_event(struct nxl_client *client, struct nxl_peer *peer, uint32_t kin
 int cluster_http(struct cluster *c, int agent, const char *path, char *to, size_t room);
 /* Value of a metric (name with labels as printed, or the sum over a bare name); -1 if absent. */
 double cluster_metric(struct cluster *c, int agent, const char *name);
+/* The last 2 KiB of an agent's log, for a failed test's sentence; lent until the next call. */
+const char *cluster_log(struct cluster *c, int agent);
 int cluster_fd_count(pid_t pid);
 long cluster_rss_kib(pid_t pid);
 
