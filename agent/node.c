@@ -20,6 +20,8 @@
 #include "base/option.h"
 #include "cluster/directory.h"
 #include "cluster/link.h"
+#include "cluster/members.h"
+#include "cluster/stream.h"
 #include "cluster/trust.h"
 #include "front/front.h"
 #include "host/host.h"
@@ -38,12 +40,14 @@ struct nxl_node {
     struct nxl_trust *trust;
     struct nxl_links *links;
     struct nxl_directory *directory;
+    struct nxl_members *members; /* NULL: no operator is configured */
+    struct nxl_stream *stream;
     struct nxl_xfer *xfer;
     struct nxl_front *front;
     struct nxl_status *status;
     struct nxl_poller *poller;
     struct nxl_signal *signals[2];
-    struct nxl_status_source sources[4];
+    struct nxl_status_source sources[6];
     struct nxl_message_backend addresses[NXL_BACKENDS_MAX];
     int exit_code;
 };
@@ -70,6 +74,7 @@ void nxl_node_declare(struct nxl_settings *settings, const char *plugin_dir)
     nxl_front_declare(settings);
     nxl_links_declare(settings);
     nxl_directory_declare(settings);
+    nxl_stream_declare(settings);
     nxl_status_declare(settings);
     nxl_xfer_declare(settings);
     nxl_hosts_declare(settings, nxl_backends_static(), plugin_dir);
@@ -121,6 +126,22 @@ static void describe(void *arg, const char *path, struct nxl_bytes *to)
     struct nxl_node *node = arg;
 
     nxl_xfer_describe(node->xfer, path + strlen("/v1/"), to);
+}
+
+static void describe_members(void *arg, const char *path, struct nxl_bytes *to)
+{
+    struct nxl_node *node = arg;
+
+    (void)path;
+    nxl_members_describe(node->members, to);
+}
+
+static void describe_operators(void *arg, const char *path, struct nxl_bytes *to)
+{
+    struct nxl_node *node = arg;
+
+    (void)path;
+    nxl_stream_describe(node->stream, to);
 }
 
 /* The store is not in the data path: an agent without it serves what it knows. */
@@ -188,6 +209,10 @@ static enum nxl_code trust_build(struct nxl_node *node, struct nxl_err *err)
 {
     if (nxl_settings_bool(node->settings, "link.insecure"))
         return NXL_OK;
+    if (nxl_settings_text(node->settings, "link.cert")[0] == '\0' &&
+        nxl_stream_wanted(node->settings)) /* the operator gives one */
+        return nxl_trust_open_pending(nxl_settings_text(node->settings, "agent.cluster"),
+                                      node->name, &node->trust, err);
     if (nxl_settings_text(node->settings, "link.cert")[0] == '\0')
         return nxl_err_set(err, NXL_CONFIG, 0,
                            "link.cert, link.key and link.ca are not set; deploy/certs.sh makes a "
@@ -231,6 +256,7 @@ static enum nxl_code cluster_build(struct nxl_node *node, struct nxl_err *err)
         .agent = node->agent,
         .backends = node->addresses,
         .backend_count = addresses_collect(node),
+        .trust = nxl_settings_text(node->settings, "link.cert")[0] == '\0' ? node->trust : NULL,
         .ops = &nxl_xfer_links_ops,
         .arg = node->xfer,
     };
@@ -251,6 +277,39 @@ static enum nxl_code cluster_build(struct nxl_node *node, struct nxl_err *err)
         return code;
     directory.address = nxl_links_address(node->links);
     return nxl_directory_open(&directory, &node->directory, err);
+}
+
+/* From here on operators say who may reach whom; losing them changes nothing. */
+static enum nxl_code operators_build(struct nxl_node *node, struct nxl_err *err)
+{
+    struct nxl_members_options members = {
+        .node = node->name,
+        .max = (uint32_t)nxl_settings_number(node->settings, "stream.members_max"),
+        .ops = &nxl_xfer_members_ops,
+        .arg = node->xfer,
+    };
+    struct nxl_stream_options stream = {
+        .loop = node->loop,
+        .metrics = node->metrics,
+        .settings = node->settings,
+        .cluster = nxl_settings_text(node->settings, "agent.cluster"),
+        .node = node->name,
+        .agent = node->agent,
+        .ops = &nxl_xfer_stream_ops,
+        .arg = node->xfer,
+    };
+    enum nxl_code code;
+
+    if (!nxl_stream_wanted(node->settings))
+        return NXL_OK;
+    if (nxl_settings_text(node->settings, "link.cert")[0] == '\0')
+        stream.trust = node->trust; /* not one that lies in files */
+    node->members = nxl_members_new(&members);
+    stream.members = node->members;
+    code = nxl_stream_open(&stream, &node->stream, err);
+    if (code == NXL_OK)
+        nxl_xfer_attach_operators(node->xfer, node->members, node->stream);
+    return code;
 }
 
 static void on_signal(void *arg)
@@ -288,7 +347,7 @@ static enum nxl_code front_build(struct nxl_node *node, struct nxl_err *err)
         .metrics = node->metrics,
         .settings = node->settings,
         .sources = node->sources,
-        .source_count = 4,
+        .source_count = node->stream != NULL ? 6 : 4,
         .ready = node_ready,
         .ready_arg = node,
     };
@@ -298,6 +357,8 @@ static enum nxl_code front_build(struct nxl_node *node, struct nxl_err *err)
 
     for (unsigned i = 0; i < 4; i++)
         node->sources[i] = (struct nxl_status_source){paths[i], describe, node};
+    node->sources[4] = (struct nxl_status_source){"/v1/members", describe_members, node};
+    node->sources[5] = (struct nxl_status_source){"/v1/operators", describe_operators, node};
     code = nxl_status_open(&status, &node->status, err);
     if (code == NXL_OK)
         code = nxl_front_open(&front, &node->front, err);
@@ -348,6 +409,9 @@ static enum nxl_code node_build(struct nxl_node *node, struct nxl_err *err)
     if (code != NXL_OK)
         return code;
     nxl_xfer_attach(node->xfer, node->hosts, node->links, node->directory);
+    code = operators_build(node, err);
+    if (code != NXL_OK)
+        return code;
     return front_build(node, err);
 }
 
@@ -387,11 +451,15 @@ void nxl_node_close(struct nxl_node *node)
     nxl_front_close(node->front);
     nxl_poller_close(node->poller);
     nxl_status_close(node->status);
+    nxl_stream_close(node->stream);
+    if (node->xfer != NULL)
+        nxl_xfer_attach_operators(node->xfer, node->members, NULL);
     nxl_directory_close(node->directory);
     nxl_links_close(node->links);
     if (node->xfer != NULL)
         nxl_xfer_attach(node->xfer, node->hosts, NULL, NULL);
     nxl_xfer_close(node->xfer);
+    nxl_members_free(node->members);
     nxl_hosts_close(node->hosts);
     nxl_trust_close(node->trust);
     nxl_metrics_free(node->metrics);

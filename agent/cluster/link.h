@@ -11,6 +11,7 @@
 
 struct nxl_loop;
 struct nxl_metrics;
+struct nxl_trust;
 struct nxl_links; /* all links of this agent, and the listener */
 struct nxl_link;  /* one far agent; lent until on_gone returned */
 
@@ -44,6 +45,7 @@ struct nxl_links_options {
     /* Addresses of our backends, told in the handshake; borrowed until close. */
     const struct nxl_message_backend *backends;
     uint32_t backend_count;
+    struct nxl_trust *trust; /* borrowed; NULL: opened from cert, key and ca unless insecure */
     const struct nxl_links_ops *ops;
     void *arg;
 };

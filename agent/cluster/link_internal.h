@@ -159,6 +159,7 @@ struct nxl_links {
     char cluster[NXL_NAMESPACE_MAX + 1], node[NXL_NODE_MAX + 1], agent[NXL_INCARNATION_MAX + 1];
     char address[300];
     struct nxl_trust *trust; /* NULL: insecure */
+    int trust_lent;          /* not ours to close */
     struct bio_method_st *bio_method;
     uint64_t ping_ns, suspect_ns, connect_ns, backoff_max_ns;
     uint32_t notices_max, links_max;

@@ -273,9 +273,10 @@ static enum nxl_code read_settings(struct nxl_links *links, const struct nxl_set
     return NXL_OK;
 }
 
-static enum nxl_code open_trust(struct nxl_links *links, const struct nxl_settings *settings,
+static enum nxl_code open_trust(struct nxl_links *links, const struct nxl_links_options *options,
                                 struct nxl_err *err)
 {
+    const struct nxl_settings *settings = options->settings;
     const char *cert = nxl_settings_text(settings, "link.cert");
     const char *key = nxl_settings_text(settings, "link.key");
     const char *ca = nxl_settings_text(settings, "link.ca");
@@ -286,7 +287,7 @@ static enum nxl_code open_trust(struct nxl_links *links, const struct nxl_settin
                          "link.cert, link.key, link.ca and link.insecure=false\"");
         return NXL_OK;
     }
-    if (cert[0] == '\0' || key[0] == '\0' || ca[0] == '\0')
+    if (options->trust == NULL && (cert[0] == '\0' || key[0] == '\0' || ca[0] == '\0'))
         return nxl_err_set(
             err, NXL_CONFIG, 0,
             "link.cert, link.key and link.ca must name PEM files (deploy/certs.sh makes a set), or "
@@ -294,6 +295,11 @@ static enum nxl_code open_trust(struct nxl_links *links, const struct nxl_settin
     links->bio_method = conn_tls_method();
     if (links->bio_method == NULL)
         return nxl_err_set(err, NXL_UNKNOWN, 0, "TLS: no memory");
+    if (options->trust != NULL) {
+        links->trust = options->trust;
+        links->trust_lent = 1;
+        return NXL_OK;
+    }
     return nxl_trust_open(cert, key, ca, links->cluster, links->node, &links->trust, err);
 }
 
@@ -337,7 +343,7 @@ enum nxl_code nxl_links_open(const struct nxl_links_options *options, struct nxl
     links = links_new(options);
     code = read_settings(links, options->settings, err);
     if (code == NXL_OK)
-        code = open_trust(links, options->settings, err);
+        code = open_trust(links, options, err);
     if (code == NXL_OK)
         code = bind_listener(links, nxl_settings_text(options->settings, "link.listen"), host,
                              sizeof(host), &port, err);
@@ -407,7 +413,8 @@ void nxl_links_close(struct nxl_links *links)
     nxl_timer_close(links->listen_retry);
     nxl_message_decoder_free(links->decoder);
     nxl_message_decoder_free(links->notice_decoder);
-    nxl_trust_close(links->trust);
+    if (!links->trust_lent)
+        nxl_trust_close(links->trust);
     BIO_meth_free(links->bio_method);
     free(links->ended);
     free(links);

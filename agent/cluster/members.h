@@ -78,8 +78,14 @@ int nxl_members_spoken(const struct nxl_members *members); /* a snapshot was app
 NXL_MUST_USE enum nxl_code nxl_members_allows(struct nxl_members *members, const char *from,
                                               const char *to, unsigned ops, unsigned kind,
                                               enum nxl_path_class path, struct nxl_err *err);
-/* 1 if some live member on node may act on `to` at all. */
-int nxl_members_node_allowed(struct nxl_members *members, const char *node, const char *to);
+/* The same for what runs already: a draining pod may finish. Nothing is counted. */
+enum nxl_code nxl_members_may_finish(struct nxl_members *members, const char *from, const char *to,
+                                     unsigned ops, unsigned kind, struct nxl_err *err);
+/* Any operation on that kind; nothing is counted. */
+enum nxl_code nxl_members_kind_allowed(struct nxl_members *members, const char *from,
+                                       const char *to, unsigned kind, struct nxl_err *err);
+/* Kinds (1 << enum nxl_mem_kind) of `to` that some member on node may do anything with. */
+unsigned nxl_members_node_kinds(struct nxl_members *members, const char *node, const char *to);
 /* 1 if the topology or revision of both is the same; for a choice among several. */
 int nxl_members_near(const struct nxl_members *members, const char *from, const char *to);
 

@@ -116,7 +116,8 @@ static enum nxl_code check_path(const struct question *q, struct nxl_err *err)
     return NXL_OK;
 }
 
-static enum nxl_code check_life(const struct member *member, const char *id, struct nxl_err *err)
+static enum nxl_code check_life(const struct member *member, const char *id, int finishing,
+                                struct nxl_err *err)
 {
     if (member == NULL)
         return nxl_err_set(err, NXL_NOT_ALLOWED, 0,
@@ -124,7 +125,7 @@ static enum nxl_code check_life(const struct member *member, const char *id, str
                            (int)nxl_stream_uid_size(id), id);
     if (member->life == NXL_LIFE_DEAD)
         return nxl_err_set(err, NXL_STALE, 0, "pod %s is dead", member->uid);
-    if (member->life == NXL_LIFE_DRAINING)
+    if (member->life == NXL_LIFE_DRAINING && !finishing)
         return nxl_err_set(err, NXL_NOT_ALLOWED, 0,
                            "pod %s (%s) is draining and takes no new transfers", member->pod,
                            member->uid);
@@ -160,7 +161,7 @@ static int same_pod(const char *from, const char *to)
 }
 
 static enum nxl_code check(struct nxl_members *members, const char *from, const char *to,
-                           unsigned ops, unsigned kind, enum nxl_path_class path,
+                           unsigned ops, unsigned kind, enum nxl_path_class path, int finishing,
                            struct nxl_err *err)
 {
     struct question q = {.ops = ops & ALL_OPS, .path = path};
@@ -173,9 +174,9 @@ static enum nxl_code check(struct nxl_members *members, const char *from, const 
         return nxl_err_set(err, NXL_AGAIN, 0, "no operator has told this agent its policy yet");
     q.from = members_find(members, from);
     q.to = members_find(members, to);
-    code = check_life(q.to, to, err);
+    code = check_life(q.to, to, finishing, err);
     if (code == NXL_OK)
-        code = check_life(q.from, from, err);
+        code = check_life(q.from, from, finishing, err);
     if (code == NXL_OK)
         code = check_policy(members, &q, err);
     return code;
@@ -185,25 +186,51 @@ enum nxl_code nxl_members_allows(struct nxl_members *members, const char *from, 
                                  unsigned ops, unsigned kind, enum nxl_path_class path,
                                  struct nxl_err *err)
 {
-    enum nxl_code code = check(members, from, to, ops, kind, path, err);
+    enum nxl_code code = check(members, from, to, ops, kind, path, 0, err);
 
     if (code != NXL_OK)
         members->refused++;
     return code;
 }
 
-int nxl_members_node_allowed(struct nxl_members *members, const char *node, const char *to)
+enum nxl_code nxl_members_may_finish(struct nxl_members *members, const char *from, const char *to,
+                                     unsigned ops, unsigned kind, struct nxl_err *err)
+{
+    return check(members, from, to, ops, kind, NXL_PATH_NONE, 1, err);
+}
+
+enum nxl_code nxl_members_kind_allowed(struct nxl_members *members, const char *from,
+                                       const char *to, unsigned kind, struct nxl_err *err)
+{
+    return check(members, from, to, NXL_STREAM_READ, kind, NXL_PATH_NONE, 0, err) == NXL_OK
+               ? NXL_OK
+               : check(members, from, to, NXL_STREAM_WRITE, kind, NXL_PATH_NONE, 0, err);
+}
+
+static unsigned kinds_of(struct nxl_members *members, const char *from, const char *to)
+{
+    unsigned kinds = 0;
+    struct nxl_err err;
+
+    for (unsigned kind = 0; kind < NXL_MEM_KINDS; kind++) {
+        if (nxl_members_may_finish(members, from, to, NXL_STREAM_READ, kind, &err) == NXL_OK ||
+            nxl_members_may_finish(members, from, to, NXL_STREAM_WRITE, kind, &err) == NXL_OK)
+            kinds |= 1u << kind;
+    }
+    return kinds;
+}
+
+unsigned nxl_members_node_kinds(struct nxl_members *members, const char *node, const char *to)
 {
     struct member *member, *next;
-    struct nxl_err err;
+    unsigned kinds = 0;
 
     HASH_ITER(hh, members->table, member, next)
     {
-        if (member->life != NXL_LIFE_DEAD && strcmp(member->node, node) == 0 &&
-            check(members, member->uid, to, 0, NXL_MEMBERS_KIND_ANY, NXL_PATH_NONE, &err) == NXL_OK)
-            return 1;
+        if (member->life != NXL_LIFE_DEAD && strcmp(member->node, node) == 0)
+            kinds |= kinds_of(members, member->uid, to);
     }
-    return 0;
+    return kinds;
 }
 
 int nxl_members_near(const struct nxl_members *members, const char *from, const char *to)

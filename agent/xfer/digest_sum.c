@@ -11,6 +11,7 @@
 #include "base/bytes.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "xfer/policy.h"
 #include "base/work.h"
 
 #define ROW_WIRE_SIZE 32u
@@ -147,9 +148,11 @@ void xfer_digest_asked(struct xfer_agent *agent, struct xfer_peer *own,
         answer_send(agent, message->request, NXL_NOT_FOUND, 0, "no such peer lives here");
         return;
     }
-    if (!xfer_access_allowed(xfer, message->from_ns, own->peer->ns)) {
-        answer_send(agent, message->request, NXL_NOT_ALLOWED, 0,
-                    "access.policy lets nobody from that namespace in");
+    code = xfer_policy_asked(xfer, agent,
+                             (struct xfer_end){message->from_ns, message->from_incarnation},
+                             xfer_end_of(own->peer), NXL_STREAM_READ, message->flags, &err);
+    if (code != NXL_OK) {
+        answer_send(agent, message->request, code, 0, err.text);
         return;
     }
     if (xfer->summing >= xfer->limits.digests) {

@@ -25,6 +25,8 @@ struct xfer_agent;
 struct xfer_fence;
 struct xfer_digest;
 struct xfer_lookup;
+struct nxl_members;
+struct nxl_stream;
 
 /* ---- limits, counters ------------------------------------------------------------------- */
 
@@ -97,6 +99,7 @@ struct xfer_peer { /* a peer of one of our clients */
     struct nxl_catalog_peer *peer;
     struct xfer_subscriber { /* far agents that know our regions */
         struct xfer_agent *agent;
+        unsigned kinds; /* 1 << enum nxl_mem_kind: what policy lets it know of */
         struct xfer_subscriber *next;
     } * subscribers;
     int published;      /* a record of it is in the store */
@@ -129,18 +132,21 @@ struct xfer_remote { /* one of our peers knows one incarnation */
     UT_hash_handle hh;
 };
 
-/* An acknowledgement we owe a far agent: sent when the last region it speaks of is quiet here. */
+/* An acknowledgement we owe a far agent, or an operator: sent when the last region it speaks of is
+ * quiet here. */
 struct xfer_debt {
     struct nxl_xfer *xfer;
     char agent[NXL_INCARNATION_MAX + 1];
-    uint64_t sequence, since_ns;
-    uint32_t remaining;
+    uint64_t sequence, since_ns; /* to_operator: sequence is the stream's ticket */
+    uint32_t remaining, purged;
+    int to_operator;
 };
 
 struct xfer_far { /* owner of a remote catalog peer */
     struct nxl_catalog_peer *peer;
     struct xfer_agent *agent;            /* NULL once that is over */
-    char from_ns[NXL_NAMESPACE_MAX + 1]; /* the namespace its agent let in */
+    char from_ns[NXL_NAMESPACE_MAX + 1]; /* the namespace its agent let in, */
+    char from[NXL_INCARNATION_MAX + 1];  /* asked for this one of our peers */
     uint32_t loaders;                    /* xfer_remote objects on it */
     int synced;                          /* its region table is whole */
     uintptr_t round;                     /* of full sets; what a full set did not name is gone */
@@ -249,6 +255,9 @@ struct nxl_xfer {
     struct nxl_hosts *hosts;
     struct nxl_links *links;
     struct nxl_directory *directory;
+    struct nxl_members *members;       /* what operators allow; NULL: access decides */
+    struct nxl_stream *stream;         /* NULL: no operator */
+    struct xfer_debt *operator_debt;   /* of the word that is being applied */
     struct nxl_xfer_session *sessions; /* hash by number */
     uint32_t next_session;
     uint32_t mapping_count; /* of all sessions */
@@ -296,6 +305,8 @@ void xfer_tick_needed(struct nxl_xfer *xfer); /* starts the 5 ms tick until noth
 void xfer_count_error(struct nxl_xfer *xfer, enum nxl_code code);
 
 /* session.c */
+/* The incarnation dies: fenced here, then told. */
+void xfer_peer_end(struct xfer_peer *peer, const char *reason);
 struct xfer_peer *xfer_peer_find(struct nxl_xfer_session *session, uint32_t id,
                                  struct nxl_err *err);
 struct xfer_remote *xfer_remote_of(struct nxl_xfer_session *session, uint32_t peer, uint32_t remote,
@@ -383,7 +394,7 @@ enum nxl_code xfer_far_open(struct nxl_xfer *xfer, struct xfer_agent *agent, con
                             struct nxl_err *err);
 /* Asks its agent for it, subscribed to changes; returns the request's number, 0 if the link is
  * down. */
-uint64_t xfer_far_query(struct xfer_far *far, const char *from_ns);
+uint64_t xfer_far_query(struct xfer_far *far, const char *from_ns, const char *from);
 void xfer_far_requery(struct xfer_agent *agent); /* after a reconnect: everything of that agent */
 void xfer_far_regions(struct xfer_agent *agent, const struct nxl_message *message);
 void xfer_far_region_gone(struct xfer_agent *agent, const struct nxl_message *message);
@@ -395,7 +406,8 @@ void xfer_far_agent_gone(struct xfer_agent *agent,
                          const char *why); /* its peers are dead with it */
 struct xfer_debt *xfer_debt_open(struct xfer_agent *agent,
                                  uint64_t sequence); /* counts 1 for its opener */
-void xfer_debt_paid(struct xfer_debt *debt);         /* accepts NULL */
+struct xfer_debt *xfer_debt_owe_operator(struct nxl_xfer *xfer);
+void xfer_debt_paid(struct xfer_debt *debt); /* accepts NULL */
 void xfer_far_dead(struct nxl_xfer *xfer,
                    struct nxl_catalog_peer *peer); /* regions go; later the peer */
 void xfer_far_forget_conn(struct xfer_agent *agent, uint32_t instance);
@@ -417,10 +429,18 @@ void xfer_tell_region_added(struct xfer_peer *peer, struct nxl_catalog_region *c
                             uint32_t count);
 void xfer_tell_regions_gone(struct xfer_peer *peer, const uint64_t *ids, uint32_t count,
                             struct xfer_fence *fence);
+/* Regions are gone for one agent alone. */
+void xfer_tell_agent_regions_gone(struct xfer_peer *peer, struct xfer_agent *agent,
+                                  const uint64_t *ids, uint32_t count, struct xfer_fence *fence);
 void xfer_tell_dead(struct nxl_xfer *xfer, struct xfer_peer *peer, const char *reason,
                     struct xfer_fence *fence);
 enum nxl_code xfer_announce_later(struct nxl_xfer *xfer, struct xfer_peer *peer,
                                   struct xfer_agent *agent, enum nxl_code what);
+
+/* operator.c: nothing where there is none */
+void xfer_operators_tell(struct nxl_xfer *xfer, const char *incarnation, const char *reason);
+void xfer_operators_tell_pods(struct nxl_xfer *xfer);
+void xfer_operators_tell_suspect(struct nxl_xfer *xfer, const char *agent);
 
 /* life.c */
 void xfer_on_life(void *arg, struct nxl_catalog_peer *peer, enum nxl_life from, const char *reason);

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "xfer/policy.h"
 
 /* ---- telling ------------------------------------------------------------------------------ */
 
@@ -82,16 +83,34 @@ static void regions_send(struct xfer_agent *agent, struct xfer_peer *peer,
     } while (at < count);
 }
 
+/* Only the kinds that policy lets that agent know of. */
+static void regions_send_some(struct xfer_peer *peer, const struct xfer_subscriber *to,
+                              struct nxl_catalog_region *const *regions, uint32_t count,
+                              uint32_t first_flags, uint32_t last_flags)
+{
+    NXL_CLEANUP(nxl_freep)
+    struct nxl_catalog_region **some =
+        nxl_new0_array(count + 1, sizeof(struct nxl_catalog_region *));
+    uint32_t kept = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        if (to->kinds & (1u << regions[i]->kind))
+            some[kept++] = regions[i];
+    }
+    if (kept > 0 || last_flags != 0)
+        regions_send(to->agent, peer, some, kept, first_flags, last_flags);
+}
+
 void xfer_tell_region_added(struct xfer_peer *peer, struct nxl_catalog_region *const *regions,
                             uint32_t count)
 {
     for (struct xfer_subscriber *s = peer->subscribers; s != NULL; s = s->next)
-        regions_send(s->agent, peer, regions, count, 0, 0);
+        regions_send_some(peer, s, regions, count, 0, 0);
 }
 
 /* A frame holds so many ids; each part is confirmed, and said again, by itself. */
-static void regions_gone_tell(struct xfer_peer *peer, struct xfer_agent *agent, const uint64_t *ids,
-                              uint32_t count, struct xfer_fence *fence)
+void xfer_tell_agent_regions_gone(struct xfer_peer *peer, struct xfer_agent *agent,
+                                  const uint64_t *ids, uint32_t count, struct xfer_fence *fence)
 {
     for (uint32_t at = 0; at < count; at += NXL_MESSAGE_REGIONS_MAX) {
         uint32_t part = count - at < NXL_MESSAGE_REGIONS_MAX ? count - at : NXL_MESSAGE_REGIONS_MAX;
@@ -113,7 +132,7 @@ void xfer_tell_regions_gone(struct xfer_peer *peer, const uint64_t *ids, uint32_
                             struct xfer_fence *fence)
 {
     for (struct xfer_subscriber *s = peer->subscribers; s != NULL; s = s->next)
-        regions_gone_tell(peer, s->agent, ids, count, fence);
+        xfer_tell_agent_regions_gone(peer, s->agent, ids, count, fence);
 }
 
 static int subscribed(const struct xfer_peer *peer, const struct xfer_agent *agent)
@@ -199,23 +218,26 @@ static int region_collect(void *arg, struct nxl_catalog_region *region)
     return 0;
 }
 
-static void subscribe(struct xfer_agent *agent, struct xfer_peer *peer)
+static void subscribe(struct xfer_agent *agent, struct xfer_peer *peer, unsigned kinds)
 {
     uint32_t count = nxl_region_table_count(peer->peer->regions);
     NXL_CLEANUP(nxl_freep)
     struct nxl_catalog_region **all =
         nxl_new0_array(count + 1, sizeof(struct nxl_catalog_region *));
     struct nxl_catalog_region **at = all;
+    struct xfer_subscriber *s = peer->subscribers;
 
-    if (!subscribed(peer, agent)) {
-        struct xfer_subscriber *s = nxl_new0(sizeof(*s));
-
+    while (s != NULL && s->agent != agent)
+        s = s->next;
+    if (s == NULL) {
+        s = nxl_new0(sizeof(*s));
         s->agent = agent;
         s->next = peer->subscribers;
         peer->subscribers = s;
     }
+    s->kinds |= kinds; /* of all its clients that asked */
     nxl_region_table_each(peer->peer->regions, region_collect, &at);
-    regions_send(agent, peer, all, count, 1, 2);
+    regions_send_some(peer, s, all, count, 1, 2);
 }
 
 void xfer_unsubscribe(struct xfer_peer *peer, const struct xfer_agent *agent)
@@ -245,31 +267,30 @@ static void on_query(struct xfer_agent *agent, const struct nxl_message *query)
 {
     struct nxl_xfer *xfer = agent->xfer;
     struct xfer_peer *peer = own_peer(xfer, query);
+    const struct xfer_end from = {query->from_ns, query->from_incarnation};
     struct nxl_message answer = {.type = NXL_MESSAGE_ANSWER,
                                  .request = query->request,
                                  .ns = query->ns,
                                  .name = query->name,
                                  .incarnation = query->incarnation};
-    char text[256] = "";
-    struct nxl_err err;
+    struct nxl_err err = {0}, said;
 
-    if (peer == NULL) {
-        answer.code = NXL_NOT_FOUND;
-        snprintf(text, sizeof(text), "no such peer lives here");
-    } else if (!xfer_access_allowed(xfer, query->from_ns, peer->peer->ns)) {
-        answer.code = NXL_NOT_ALLOWED;
-        snprintf(text, sizeof(text), "access.policy lets nobody from namespace '%.63s' in",
-                 query->from_ns);
-    } else {
+    if (peer == NULL)
+        answer.code = nxl_err_set(&err, NXL_NOT_FOUND, 0, "no such peer lives here");
+    else
+        answer.code =
+            xfer_policy_asked(xfer, agent, from, xfer_end_of(peer->peer), 0, XFER_ANY_KIND, &err);
+    if (answer.code == NXL_OK) {
         answer.ns = peer->peer->ns;
         answer.name = peer->peer->name;
         answer.incarnation = peer->peer->incarnation;
         answer.revision = peer->peer->revision;
     }
-    answer.text = text;
-    if (xfer_agent_say(agent, &answer, &err) == NXL_OK && answer.code == NXL_OK &&
+    err.text[255] = '\0'; /* a frame's text is no longer */
+    answer.text = err.text;
+    if (xfer_agent_say(agent, &answer, &said) == NXL_OK && answer.code == NXL_OK &&
         (query->flags & 1))
-        subscribe(agent, peer);
+        subscribe(agent, peer, xfer_policy_kinds(xfer, from, xfer_end_of(peer->peer)));
 }
 
 static void on_answer(struct xfer_agent *agent, const struct nxl_message *answer)
@@ -302,6 +323,8 @@ static int may_speak_of(const struct xfer_agent *agent, const char *prefix)
 
     if (peer != NULL)
         return !peer->local && strcmp(peer->agent, agent->agent) == 0;
+    if (xfer_policy_is_on(agent->xfer, prefix, node) && strcmp(node, agent->xfer->node) != 0)
+        return 1;
     return node[0] != '\0' && strcmp(node, agent->xfer->node) != 0 &&
            nxl_incarnation_covers(node, prefix);
 }

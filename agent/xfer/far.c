@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "cluster/stream.h"
 
 struct xfer_debt *xfer_debt_open(struct xfer_agent *agent, uint64_t sequence)
 {
@@ -21,6 +22,17 @@ struct xfer_debt *xfer_debt_open(struct xfer_agent *agent, uint64_t sequence)
     return debt;
 }
 
+struct xfer_debt *xfer_debt_owe_operator(struct nxl_xfer *xfer)
+{
+    struct xfer_debt *debt = nxl_new0(sizeof(*debt));
+
+    debt->xfer = xfer;
+    debt->since_ns = nxl_now_ns();
+    debt->remaining = 1;
+    debt->to_operator = 1;
+    return debt;
+}
+
 void xfer_debt_paid(struct xfer_debt *debt)
 {
     struct nxl_message ack = {.type = NXL_MESSAGE_FACT_ACK};
@@ -29,6 +41,12 @@ void xfer_debt_paid(struct xfer_debt *debt)
 
     if (debt == NULL || --debt->remaining > 0)
         return;
+    if (debt->to_operator) {
+        if (debt->xfer->stream != NULL)
+            nxl_stream_fenced(debt->xfer->stream, debt->sequence, debt->purged);
+        free(debt);
+        return;
+    }
     agent = xfer_agent_find(debt->xfer, debt->agent);
     ack.sequence = debt->sequence;
     ack.at_ns = nxl_now_ns() - debt->since_ns;
@@ -86,13 +104,14 @@ enum nxl_code xfer_far_open(struct nxl_xfer *xfer, struct xfer_agent *agent, con
     return NXL_OK;
 }
 
-uint64_t xfer_far_query(struct xfer_far *far, const char *from_ns)
+uint64_t xfer_far_query(struct xfer_far *far, const char *from_ns, const char *from)
 {
     struct nxl_xfer *xfer = far->agent->xfer;
     struct nxl_message query = {.type = NXL_MESSAGE_QUERY,
                                 .flags = 1,
                                 .incarnation = far->peer->incarnation,
-                                .from_ns = from_ns};
+                                .from_ns = from_ns,
+                                .from_incarnation = from};
     struct nxl_err err;
 
     query.request = ++xfer->next_query;
@@ -106,7 +125,7 @@ static int far_requery(void *arg, struct nxl_catalog_peer *peer)
     struct xfer_far *far = peer->local ? NULL : peer->owner;
 
     if (far != NULL && far->agent == arg && far->from_ns[0] != '\0')
-        (void)xfer_far_query(far, far->from_ns);
+        (void)xfer_far_query(far, far->from_ns, far->from);
     return 0;
 }
 

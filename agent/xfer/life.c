@@ -74,6 +74,8 @@ void xfer_suspect(struct nxl_xfer *xfer, const char *agent, int suspect)
 
     nxl_info("life", "event=%s agent=%s", suspect ? "suspect" : "cleared", nxl_quote(agent));
     nxl_catalog_each(xfer->catalog, peer_suspect, &scan);
+    if (suspect)
+        xfer_operators_tell_suspect(xfer, agent);
 }
 
 /* ---- the store --------------------------------------------------------------------------------

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "xfer/policy.h"
 
 int xfer_lookups_want(struct nxl_xfer *xfer, const struct nxl_catalog_peer *peer)
 {
@@ -102,14 +103,15 @@ void xfer_lookup_far(struct xfer_lookup *lookup, struct xfer_agent *agent, const
         xfer_lookup_fail(lookup, code, &err);
         return;
     }
-    if (far->synced && strcmp(far->from_ns, lookup->peer->peer->ns) == 0) {
+    if (far->synced && xfer_policy_same(lookup->xfer, (struct xfer_end){far->from_ns, far->from},
+                                        xfer_end_of(lookup->peer->peer))) {
         xfer_lookup_finish(lookup, NXL_OK, far->peer, &err);
         return;
     }
     lookup->state = LOOKUP_ANSWER;
     lookup->agent = agent;
     (void)nxl_copy_text(lookup->incarnation, sizeof(lookup->incarnation), incarnation);
-    lookup->request = xfer_far_query(far, lookup->peer->peer->ns);
+    lookup->request = xfer_far_query(far, lookup->peer->peer->ns, lookup->peer->peer->incarnation);
     if (lookup->request == 0)
         lookup->state = LOOKUP_LINK;
 }
@@ -120,7 +122,8 @@ void xfer_lookup_ask(struct xfer_lookup *lookup)
     struct nxl_message query = {.type = NXL_MESSAGE_QUERY,
                                 .ns = lookup->ns,
                                 .name = lookup->name,
-                                .from_ns = lookup->peer->peer->ns};
+                                .from_ns = lookup->peer->peer->ns,
+                                .from_incarnation = lookup->peer->peer->incarnation};
     struct nxl_err err;
 
     if (lookup->incarnation[0] != '\0') {
@@ -128,7 +131,8 @@ void xfer_lookup_ask(struct xfer_lookup *lookup)
             nxl_catalog_by_incarnation(xfer->catalog, lookup->incarnation);
 
         if (peer != NULL && peer->owner != NULL && !peer->local)
-            lookup->request = xfer_far_query(peer->owner, lookup->peer->peer->ns);
+            lookup->request = xfer_far_query(peer->owner, lookup->peer->peer->ns,
+                                             lookup->peer->peer->incarnation);
     } else {
         lookup->request = query.request = ++xfer->next_query;
         if (xfer_agent_say(lookup->agent, &query, &err) != NXL_OK)
@@ -142,6 +146,7 @@ static enum nxl_code record_check(struct xfer_lookup *lookup, const struct nxl_r
                                   struct nxl_err *err)
 {
     struct nxl_xfer *xfer = lookup->xfer;
+    enum nxl_code code;
 
     if (record->cluster[0] != '\0' && strcmp(record->cluster, xfer->cluster) != 0)
         return nxl_err_set(err, NXL_MISMATCH, 0,
@@ -150,10 +155,11 @@ static enum nxl_code record_check(struct xfer_lookup *lookup, const struct nxl_r
     if (strcmp(record->incarnation, lookup->peer->peer->incarnation) == 0)
         return nxl_err_set(err, NXL_INVALID_PARAM, 0,
                            "the record is this peer's own; find its own name for loopback");
-    if (!xfer_access_allowed(xfer, lookup->peer->peer->ns, record->ns))
-        return nxl_err_set(err, NXL_NOT_ALLOWED, 0,
-                           "access.policy lets nobody from namespace '%s' reach '%s/%s'",
-                           lookup->peer->peer->ns, record->ns, record->name);
+    code = xfer_policy(xfer, xfer_end_of(lookup->peer->peer),
+                       (struct xfer_end){record->ns, record->incarnation}, 0, XFER_ANY_KIND,
+                       NXL_PATH_NONE, err);
+    if (code != NXL_OK)
+        return nxl_err_wrap(err, code, "reach %s/%s", record->ns, record->name);
     if (nxl_catalog_is_dead(xfer->catalog, record->incarnation))
         return nxl_err_set(err, NXL_STALE, 0, "%s/%s (%s) is dead; ask for its next life",
                            record->ns, record->name, record->incarnation);
@@ -257,13 +263,15 @@ int xfer_fetch_here(struct xfer_lookup *lookup)
         return 0;
     target = nxl_catalog_current(xfer->catalog, lookup->ns, lookup->name);
     if (target != NULL && target->local && target->life != NXL_LIFE_DEAD) {
-        if (target != lookup->peer->peer &&
-            !xfer_access_allowed(xfer, lookup->peer->peer->ns, target->ns)) {
-            (void)nxl_err_set(&err, NXL_NOT_ALLOWED, 0,
-                              "access.policy lets nobody from namespace '%s' reach '%s/%s'",
-                              lookup->peer->peer->ns, target->ns, target->name);
-            xfer_lookup_fail(lookup, NXL_NOT_ALLOWED, &err);
-            return 1;
+        if (target != lookup->peer->peer) {
+            enum nxl_code code =
+                xfer_policy(xfer, xfer_end_of(lookup->peer->peer), xfer_end_of(target), 0,
+                            XFER_ANY_KIND, NXL_PATH_NONE, &err);
+
+            if (code != NXL_OK) {
+                xfer_lookup_fail(lookup, code, &err);
+                return 1;
+            }
         }
         xfer_lookup_finish(lookup, NXL_OK, target, &err);
         return 1;

@@ -57,7 +57,8 @@ void xfer_lookups_answer(struct xfer_agent *agent, const struct nxl_message *mes
         lookup = lookup->next;
     if (lookup == NULL)
         return;
-    if (message->code == NXL_NOT_FOUND && lookup->incarnation[0] == '\0') {
+    if ((message->code == NXL_NOT_FOUND && lookup->incarnation[0] == '\0') ||
+        message->code == NXL_BUSY) {  /* BUSY: no operator has told that agent its policy yet */
         lookup->state = LOOKUP_RETRY; /* asked again until the deadline */
         return;
     }
@@ -80,6 +81,7 @@ void xfer_lookups_answer(struct xfer_agent *agent, const struct nxl_message *mes
     if (far == NULL)
         return;
     (void)nxl_copy_text(far->from_ns, sizeof(far->from_ns), lookup->peer->peer->ns);
+    (void)nxl_copy_text(far->from, sizeof(far->from), lookup->peer->peer->incarnation);
     if (far->synced)
         xfer_lookups_synced(far);
 }

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/mem.h"
+#include "xfer/policy.h"
 #include "xfer/events.h"
 
 #define HELD_BYTES_MAX (16u << 20) /* of one session, beside limits.held_notices */
@@ -208,7 +209,8 @@ static int sender_is_there(struct nxl_xfer *xfer, struct nxl_link *link,
         return !known->local && strcmp(known->agent, nxl_link_agent(link)) == 0 &&
                strcmp(known->name, notice->from_name) == 0;
     return nxl_incarnation_valid(notice->from_incarnation) &&
-           nxl_incarnation_covers(nxl_link_node(link), notice->from_incarnation);
+           (nxl_incarnation_covers(nxl_link_node(link), notice->from_incarnation) ||
+            xfer_policy_is_on(xfer, notice->from_incarnation, nxl_link_node(link)));
 }
 
 enum nxl_code xfer_on_notice(void *arg, struct nxl_link *link, const struct nxl_message *notice)
@@ -216,11 +218,14 @@ enum nxl_code xfer_on_notice(void *arg, struct nxl_link *link, const struct nxl_
     struct nxl_xfer *xfer = arg;
     struct nxl_catalog_peer *target =
         nxl_catalog_by_incarnation(xfer->catalog, notice->incarnation);
+    struct nxl_err err;
 
     if (target == NULL || !target->local || target->life == NXL_LIFE_DEAD || target->owner == NULL)
         return NXL_STALE;
     if (!sender_is_there(xfer, link, notice) ||
-        !xfer_access_allowed(xfer, notice->from_ns, target->ns))
+        xfer_policy(xfer, (struct xfer_end){notice->from_ns, notice->from_incarnation},
+                    xfer_end_of(target), NXL_STREAM_NOTIFY, XFER_ANY_KIND, NXL_PATH_NONE,
+                    &err) != NXL_OK)
         return NXL_NOT_ALLOWED;
     return deliver_or_hold(target->owner, notice->from_name, notice->from_incarnation,
                            notice->transfer, notice->payload);

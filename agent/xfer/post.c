@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/mem.h"
+#include "xfer/policy.h"
 #include "wire/ring.h"
 
 /* After a backend lost a peer it is the last choice for this long. */
@@ -133,6 +134,16 @@ static uint32_t candidates_of(struct nxl_xfer *xfer, const struct nxl_catalog_pe
     return count;
 }
 
+/* Without an operator what was loaded may be used, as it was let in by name. */
+static enum nxl_code plan_allowed(struct xfer_request *request, uint32_t kind, struct nxl_err *err)
+{
+    if (request->xfer->members == NULL)
+        return NXL_OK;
+    return xfer_policy(request->xfer, xfer_end_of(request->local), xfer_end_of(request->target),
+                       request->op == NXL_WRITE ? NXL_STREAM_WRITE : NXL_STREAM_READ, kind,
+                       request->plan->path, err);
+}
+
 static enum nxl_code plan_make(struct xfer_request *request, const struct nxl_xfer_post *post,
                                const struct post_lists *lists, struct nxl_err *err)
 {
@@ -165,7 +176,10 @@ static enum nxl_code plan_make(struct xfer_request *request, const struct nxl_xf
     request->target = lists->target;
     nxl_catalog_ref(request->local);
     nxl_catalog_ref(request->target);
-    return NXL_OK;
+    code = plan_allowed(request, lists->remote->kind, err);
+    if (code != NXL_OK)
+        xfer_request_plan_free(request);
+    return code;
 }
 
 static enum nxl_code request_plan(struct xfer_request *request, const struct nxl_xfer_post *post,

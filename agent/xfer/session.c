@@ -56,6 +56,7 @@ enum nxl_code nxl_xfer_session_open(struct nxl_xfer *xfer, const struct nxl_xfer
              owner->container[0] != '\0' ? owner->container : xfer->boot, xfer->life,
              session->number);
     HASH_ADD(hh, xfer->sessions, number, sizeof(session->number), session);
+    xfer_operators_tell_pods(xfer);
     *ret_number = session->number;
     *ret = session;
     return NXL_OK;
@@ -160,7 +161,7 @@ static void peer_lists_drop(struct xfer_peer *peer)
 
 /* The incarnation dies: fenced here first, then told. The order within is what makes the bound: no
  * new posts, running ones ended, loaders on this agent told, then the wire and the store. */
-static void peer_end(struct xfer_peer *peer, const char *reason)
+void xfer_peer_end(struct xfer_peer *peer, const char *reason)
 {
     struct nxl_xfer_session *session = peer->session;
     struct nxl_xfer *xfer = session->xfer;
@@ -174,6 +175,7 @@ static void peer_end(struct xfer_peer *peer, const char *reason)
     peer_remotes_drop(peer);
     fence = xfer_regions_leave_all(peer);
     xfer_tell_dead(xfer, peer, reason, fence);
+    xfer_operators_tell(xfer, peer->peer->incarnation, reason);
     if (xfer->directory != NULL) {
         nxl_directory_withdraw(xfer->directory, peer->peer->incarnation);
         nxl_directory_fact(xfer->directory, peer->peer->incarnation, NXL_LIFE_DEAD, reason);
@@ -191,7 +193,7 @@ enum nxl_code nxl_xfer_peer_close(struct nxl_xfer_session *session, uint32_t id,
 
     if (peer == NULL)
         return NXL_NOT_FOUND;
-    peer_end(peer, "closed by its client");
+    xfer_peer_end(peer, "closed by its client");
     return NXL_OK;
 }
 
@@ -207,7 +209,7 @@ void nxl_xfer_session_close(struct nxl_xfer_session *session, const char *reason
     xfer_session_requests_close(session);
     HASH_ITER(hh, session->peers, peer, next)
     {
-        peer_end(peer, reason);
+        xfer_peer_end(peer, reason);
     }
     while (session->held != NULL) {
         struct xfer_held *held = session->held;
@@ -216,6 +218,7 @@ void nxl_xfer_session_close(struct nxl_xfer_session *session, const char *reason
         free(held);
     }
     nxl_metric_observe(xfer->metrics.down_local_us, (nxl_now_ns() - at_ns) / NXL_US);
+    xfer_operators_tell_pods(xfer);
     session->unfinished--;
     xfer_session_settle(session);
 }

@@ -211,9 +211,18 @@ void nxl_xfer_close(struct nxl_xfer *xfer);
 struct nxl_hosts_ops;
 struct nxl_links_ops;
 struct nxl_directory_ops;
+struct nxl_members;
+struct nxl_members_ops;
+struct nxl_stream;
+struct nxl_stream_ops;
+/* From here on operators say who may reach whom; all NULL: access.policy alone does. */
+void nxl_xfer_attach_operators(struct nxl_xfer *xfer, struct nxl_members *members,
+                               struct nxl_stream *stream);
 extern const struct nxl_hosts_ops nxl_xfer_hosts_ops;
 extern const struct nxl_links_ops nxl_xfer_links_ops;
 extern const struct nxl_directory_ops nxl_xfer_directory_ops;
+extern const struct nxl_members_ops nxl_xfer_members_ops;
+extern const struct nxl_stream_ops nxl_xfer_stream_ops;
 /* JSON for people: what is "peers", "regions", "transfers" or "backends". */
 void nxl_xfer_describe(struct nxl_xfer *xfer, const char *what, struct nxl_bytes *to);
 
