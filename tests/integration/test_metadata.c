@@ -347,7 +347,7 @@ static void labels_in_the_store_name_parts_of_a_peer(void **state)
 
 static void regions_come_and_go_on_a_running_connection(void **state)
 {
-    struct rig *r = *state; /* C-016; every transfer takes 1.5 s here */
+    struct rig *r = *state; /* C-016; every transfer takes 1.5 s here, C-014 */
     unsigned char *memory = memory_new(MIB, 'n');
     struct nxl_remote *remote = near_load(&r->a, &r->b);
     struct nxl_transfer *running = near_create(&r->a, NXL_READ, remote, MIB, at(r->b.memory), MIB),

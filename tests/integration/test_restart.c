@@ -183,7 +183,7 @@ static void clients_come_back_by_themselves_after_their_agent_was_killed(void **
 static void
 silence_of_an_agent_is_suspected_and_kills_nobody_until_its_next_life_answers(void **state)
 {
-    struct rig *r = *state;
+    struct rig *r = *state; /* C-024 */
     struct nxl_event event;
     struct nxl_remote_state s;
 

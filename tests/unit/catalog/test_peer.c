@@ -209,7 +209,7 @@ static void life_only_moves_right_and_is_said_once(void **state)
 
 static void a_late_record_of_the_dead_is_refused(void **state)
 {
-    struct rig *rig = *state;
+    struct rig *rig = *state; /* C-041 */
     struct nxl_err err;
 
     assert_int_equal(nxl_catalog_set_life(rig->catalog, "p/c", NXL_LIFE_DEAD, "never seen alive"),
