@@ -10,7 +10,7 @@ struct nxl_selector;
 
 #define NXL_POD_LABELS_MAX 128u
 #define NXL_POD_CONTAINERS_MAX 64u
-#define NXL_RULES_MAX 32u     /* of one NixlPeer, as declared */
+#define NXL_RULES_MAX 32u      /* of one NixlPeer, as declared */
 #define NXL_RULE_FROM_MAX 256u /* groups that all rules of one NixlPeer resolve to */
 #define NXL_UID_MAX 63u
 #define NXL_CONTAINER_ID_MAX 79u
@@ -84,12 +84,12 @@ enum nxl_pairing { NXL_PAIR_ANY = 0, NXL_PAIR_PREFER, NXL_PAIR_STRICT };
 const char *nxl_role_name(int role); /* "Prefill"; "" for none */
 int nxl_role_of(const char *name);   /* NXL_ROLE_NONE if there is no such */
 
-struct nxl_rule { /* one entry of spec.allow; owned by its nxl_nixlpeer */
-    const char *peer_name;        /* or */
-    struct nxl_selector *peers;   /* labels of NixlPeers, or */
-    uint8_t role;                 /* enum nxl_role; exactly one of the three */
-    struct nxl_selector *spaces;  /* NULL: this namespace only */
-    uint8_t ops, memory;          /* NXL_MAY_...; 1 << enum nxl_mem_kind, 0: all of the group */
+struct nxl_rule {                /* one entry of spec.allow; owned by its nxl_nixlpeer */
+    const char *peer_name;       /* or */
+    struct nxl_selector *peers;  /* labels of NixlPeers, or */
+    uint8_t role;                /* enum nxl_role; exactly one of the three */
+    struct nxl_selector *spaces; /* NULL: this namespace only */
+    uint8_t ops, memory;         /* NXL_MAY_...; 1 << enum nxl_mem_kind, 0: all of the group */
 };
 
 struct nxl_backend_wish {

@@ -24,9 +24,9 @@ struct nxl_condition {
 
 struct nxl_status_facts {
     struct nxl_world_group group;
-    uint32_t interested, synced;  /* agents that need the group; of those, up to date */
-    uint64_t slowest_ns;          /* acknowledgement of the last invalidation */
-    const char *missing_backend;  /* required, and an agent of a member has it not; NULL */
+    uint32_t interested, synced; /* agents that need the group; of those, up to date */
+    uint64_t slowest_ns;         /* acknowledgement of the last invalidation */
+    const char *missing_backend; /* required, and an agent of a member has it not; NULL */
     uint64_t now_ns;
     int64_t now_ms; /* the same moment on the wall */
 };

@@ -30,7 +30,7 @@ struct nxl_world_rule { /* resolved; one row for each group that may act */
 
 struct nxl_world_policy {
     const char *group;
-    const struct nxl_nixlpeer *peer; /* the declaration */
+    const struct nxl_nixlpeer *peer;                    /* the declaration */
     struct nxl_backend_wish backends[NXL_BACKENDS_MAX]; /* the known ones of it */
     uint32_t backend_count;
     const struct nxl_world_rule *rules;
@@ -38,16 +38,16 @@ struct nxl_world_policy {
 };
 
 enum nxl_world_note { /* what people are told, as an event of the group */
-    NXL_NOTE_OVERLAP = 0,
-    NXL_NOTE_UNKNOWN_BACKEND,
-    NXL_NOTE_PEER_NOT_FOUND,
-    NXL_NOTE_INVALIDATED,
-    NXL_NOTE_FROZEN,
-    NXL_NOTE_THAWED,
-    NXL_NOTE_STORE_LOST,
-    NXL_NOTE_RULES_CUT, /* more groups match the rules than one policy carries */
-    NXL_NOTE_PURGED,    /* onLapse: Purge has ended sessions */
-    NXL_NOTES
+                      NXL_NOTE_OVERLAP = 0,
+                      NXL_NOTE_UNKNOWN_BACKEND,
+                      NXL_NOTE_PEER_NOT_FOUND,
+                      NXL_NOTE_INVALIDATED,
+                      NXL_NOTE_FROZEN,
+                      NXL_NOTE_THAWED,
+                      NXL_NOTE_STORE_LOST,
+                      NXL_NOTE_RULES_CUT, /* more groups match the rules than one policy carries */
+                      NXL_NOTE_PURGED,    /* onLapse: Purge has ended sessions */
+                      NXL_NOTES
 };
 
 struct nxl_world_ops { /* none may call back into the world, except the questions below */
@@ -122,12 +122,13 @@ struct nxl_world_group { /* lent until the next change */
     const struct nxl_nixlpeer *peer;
     /* total = live + draining + suspect + pending; draining before suspect before pending. */
     uint32_t total, live, draining, suspect, pending;
-    int64_t revision;    /* +1 for each change of membership */
+    int64_t revision; /* +1 for each change of membership */
     uint32_t slices;
-    uint32_t nodes;      /* that need this group, whether their agent is connected or not */
-    uint32_t barred;     /* pods that two groups of different roles match */
-    const char *refusal; /* Accepted is False: UnknownBackend, PeerNotFound, SelectorOverlap; or "" */
-    const char *field;   /* and which field, why: a sentence; "" */
+    uint32_t nodes;  /* that need this group, whether their agent is connected or not */
+    uint32_t barred; /* pods that two groups of different roles match */
+    const char
+        *refusal;      /* Accepted is False: UnknownBackend, PeerNotFound, SelectorOverlap; or "" */
+    const char *field; /* and which field, why: a sentence; "" */
     int frozen, store_down;
     uint32_t lapsed, tracked; /* nodes with a heartbeat, and those too old for this group */
     uint64_t dead_ns;         /* last invalidation; 0: none */
