@@ -175,6 +175,8 @@ static void on_tick(void *arg)
     }
     nxl_members_tick(stream->members);
     metrics_refresh(stream);
+    if (stream->ops->on_second != NULL)
+        stream->ops->on_second(stream->arg);
 }
 
 enum nxl_code nxl_stream_open(const struct nxl_stream_options *options, struct nxl_stream **ret,

@@ -20,6 +20,7 @@ struct nxl_stream_ops {
     void (*on_fence)(void *arg, uint64_t ticket);
     /* The number of operators that are connected and told everything changed. May be NULL. */
     void (*on_state)(void *arg, uint32_t up, uint32_t known);
+    void (*on_second)(void *arg); /* about once a second. May be NULL. */
 };
 
 struct nxl_stream_options {

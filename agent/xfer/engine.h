@@ -149,7 +149,8 @@ struct xfer_far { /* owner of a remote catalog peer */
     char from[NXL_INCARNATION_MAX + 1];  /* asked for this one of our peers */
     uint32_t loaders;                    /* xfer_remote objects on it */
     int synced;                          /* its region table is whole */
-    uintptr_t round;                     /* of full sets; what a full set did not name is gone */
+    int denied;      /* policy forbade it when last looked at: asked for anew when it does not */
+    uintptr_t round; /* of full sets; what a full set did not name is gone */
     struct xfer_leaving {
         struct nxl_catalog_region *region;
         struct xfer_debt *debt; /* may be NULL */

@@ -293,6 +293,19 @@ static void on_query(struct xfer_agent *agent, const struct nxl_message *query)
         subscribe(agent, peer, xfer_policy_kinds(xfer, from, xfer_end_of(peer->peer)));
 }
 
+/* Refused now, and maybe not later: policy.c asks again. */
+static void far_answered(struct xfer_agent *agent, const struct nxl_message *answer)
+{
+    struct nxl_catalog_peer *peer =
+        answer->incarnation[0] != '\0'
+            ? nxl_catalog_by_incarnation(agent->xfer->catalog, answer->incarnation)
+            : NULL;
+    struct xfer_far *far = peer != NULL && !peer->local ? peer->owner : NULL;
+
+    if (far != NULL && far->agent == agent)
+        far->denied = answer->code == NXL_NOT_ALLOWED || answer->code == NXL_BUSY;
+}
+
 static void on_answer(struct xfer_agent *agent, const struct nxl_message *answer)
 {
     if (answer->request == 0) {
@@ -311,6 +324,7 @@ static void on_answer(struct xfer_agent *agent, const struct nxl_message *answer
             (void)nxl_catalog_set_life(agent->xfer->catalog, answer->incarnation, NXL_LIFE_DEAD,
                                        "its agent does not know it any more");
     }
+    far_answered(agent, answer);
     xfer_lookups_answer(agent, answer);
 }
 

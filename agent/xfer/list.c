@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/mem.h"
+#include "xfer/policy.h"
 
 static struct xfer_list *list_find(struct nxl_xfer_session *session, uint32_t id)
 {
@@ -68,6 +69,9 @@ static enum nxl_code list_append(struct nxl_xfer_session *session, struct xfer_l
     code = nxl_catalog_list_append(
         list->list, runs, count, remote != NULL && remote->restricted ? xfer_remote_accepts : NULL,
         remote, err);
+    if (remote != NULL)
+        code = xfer_policy_explain(session->xfer, list->peer->peer, remote->target,
+                                   list->list->kind, code, err);
     session->list_runs += list->list->run_count - before;
     if (code == NXL_OK && session->list_runs > session->xfer->limits.list_descriptors)
         code =

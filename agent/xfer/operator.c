@@ -119,7 +119,12 @@ static void on_drained(void *arg, const char *prefix)
 
 const struct nxl_members_ops nxl_xfer_members_ops = {
     .on_life = on_life, .on_suspect = on_suspect, .on_policy = on_policy, .on_drained = on_drained};
-const struct nxl_stream_ops nxl_xfer_stream_ops = {.on_fence = on_fence};
+static void on_second(void *arg)
+{
+    xfer_policy_review(arg);
+}
+
+const struct nxl_stream_ops nxl_xfer_stream_ops = {.on_fence = on_fence, .on_second = on_second};
 
 /* ---- told to operators -------------------------------------------------------------------- */
 

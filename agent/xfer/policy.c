@@ -76,6 +76,23 @@ int xfer_policy_same(const struct nxl_xfer *xfer, struct xfer_end one, struct xf
                                       memcmp(one.incarnation, other.incarnation, size) == 0));
 }
 
+enum nxl_code xfer_policy_explain(struct nxl_xfer *xfer, const struct nxl_catalog_peer *from,
+                                  const struct nxl_catalog_peer *target, unsigned kind,
+                                  enum nxl_code code, struct nxl_err *err)
+{
+    struct nxl_err why;
+    enum nxl_code refused;
+
+    if (xfer->members == NULL || (code != NXL_NOT_FOUND && code != NXL_STALE) || from == target)
+        return code;
+    refused =
+        xfer_policy(xfer, xfer_end_of(from), xfer_end_of(target), 0, kind, NXL_PATH_NONE, &why);
+    if (refused == NXL_OK)
+        return code;
+    *err = why;
+    return refused;
+}
+
 /* ---- what a change takes away ------------------------------------------------------------- */
 
 /* A client that drains may finish what runs; one without a rule may not. */
@@ -153,6 +170,29 @@ static void peer_review(struct xfer_peer *peer)
     }
 }
 
+/* Far regions that a rule took away are asked for again when another gives them back. */
+static int far_review(void *arg, struct nxl_catalog_peer *peer)
+{
+    struct nxl_xfer *xfer = arg;
+    struct xfer_far *far = peer->local ? NULL : peer->owner;
+    struct nxl_err err;
+
+    if (far == NULL || far->agent == NULL || far->from[0] == '\0' || peer->life == NXL_LIFE_DEAD)
+        return 0;
+    if (nxl_members_may_finish(xfer->members, far->from, peer->incarnation, 0, XFER_ANY_KIND,
+                               &err) != NXL_OK)
+        far->denied = 1;
+    else if (far->denied) /* an answer clears that: maybe its agent has not heard of the rule yet */
+        (void)xfer_far_query(far, far->from_ns, far->from);
+    return 0;
+}
+
+void xfer_policy_review(struct nxl_xfer *xfer)
+{
+    if (xfer->members != NULL && nxl_members_spoken(xfer->members))
+        nxl_catalog_each(xfer->catalog, far_review, xfer);
+}
+
 void xfer_policy_changed(struct nxl_xfer *xfer)
 {
     struct nxl_xfer_session *session, *next_session;
@@ -161,6 +201,7 @@ void xfer_policy_changed(struct nxl_xfer *xfer)
         return;
     xfer->epoch++; /* kept plans are checked anew */
     stop_the_forbidden(xfer);
+    xfer_policy_review(xfer);
     HASH_ITER(hh, xfer->sessions, session, next_session)
     {
         struct xfer_peer *peer, *next;

@@ -26,9 +26,14 @@ int xfer_policy_is_on(const struct nxl_xfer *xfer, const char *incarnation, cons
 unsigned xfer_policy_kinds(struct nxl_xfer *xfer, struct xfer_end from, struct xfer_end to);
 /* Two of our clients that policy cannot tell apart. */
 int xfer_policy_same(const struct nxl_xfer *xfer, struct xfer_end one, struct xfer_end other);
+/* A region of target was not found: because policy took it away? Then code and err say that. */
+enum nxl_code xfer_policy_explain(struct nxl_xfer *xfer, const struct nxl_catalog_peer *from,
+                                  const struct nxl_catalog_peer *target, unsigned kind,
+                                  enum nxl_code code, struct nxl_err *err);
 /* What is allowed may have changed: running transfers that are not any more end, and far agents are
  * told that regions are gone for them. */
 void xfer_policy_changed(struct nxl_xfer *xfer);
+void xfer_policy_review(struct nxl_xfer *xfer); /* asks again for what was refused; once a second */
 
 static inline struct xfer_end xfer_end_of(const struct nxl_catalog_peer *peer)
 {

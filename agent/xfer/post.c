@@ -57,10 +57,13 @@ static enum nxl_code prepared_list(struct nxl_xfer_session *session, struct xfer
     code = target_check(list->list->peer, err);
     if (code != NXL_OK)
         return code;
-    if (!nxl_catalog_list_fresh(list->list))
-        return nxl_err_set(err, NXL_STALE, 0,
+    if (!nxl_catalog_list_fresh(list->list)) {
+        code = nxl_err_set(err, NXL_STALE, 0,
                            "list %u names a region of %s that is gone; prepare it again", id,
                            xfer_show(list->list->peer));
+        return xfer_policy_explain(session->xfer, peer->peer, list->list->peer, list->list->kind,
+                                   code, err);
+    }
     *ret = list->list;
     return NXL_OK;
 }
@@ -84,6 +87,7 @@ static enum nxl_code lists_from_runs(struct nxl_xfer_session *session, struct xf
     lists->remote = lists->made[1] = nxl_catalog_list_new(remote->target, NXL_MEM_DRAM);
     code = nxl_catalog_list_append(lists->remote, post->remote_runs, post->remote_count,
                                    remote->restricted ? xfer_remote_accepts : NULL, remote, err);
+    code = xfer_policy_explain(session->xfer, peer->peer, remote->target, NXL_MEM_DRAM, code, err);
     if (code != NXL_OK)
         return nxl_err_wrap(err, code, "remote side");
     if (lists->local->size != lists->remote->size)
