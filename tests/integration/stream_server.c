@@ -19,7 +19,6 @@ static struct nxl_loop *loop;
 static struct stream_rig rig;
 static char line[1024];
 static size_t line_size;
-static uint32_t purged_most;
 
 static void put(const char *const *word, int draining)
 {
@@ -54,10 +53,8 @@ static void obey(char *text)
         (void)nxl_push_policy_gone(rig.push, word[1]);
     else if (strcmp(word[0], "synced") == 0)
         nxl_push_synced(rig.push);
-    if (rig.acked_purged > purged_most)
-        purged_most = rig.acked_purged;
     printf("agents %u acks %u purged %u us %llu locals %u last %s\n",
-           nxl_push_agent_count(rig.push), rig.acks, purged_most, (unsigned long long)rig.acked_us,
+           nxl_push_agent_count(rig.push), rig.acks, rig.purged, (unsigned long long)rig.acked_us,
            rig.locals, rig.last);
     (void)fflush(stdout);
 }

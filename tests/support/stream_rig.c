@@ -154,6 +154,7 @@ static void on_ack(void *arg, const struct nxl_push_agent *agent, uint64_t seq, 
     rig->acked_seq = seq;
     rig->acked_us = us;
     rig->acked_purged = purged;
+    rig->purged += purged;
 }
 
 static void on_local(void *arg, const struct nxl_push_agent *agent,

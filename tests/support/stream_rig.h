@@ -40,8 +40,8 @@ struct stream_rig {
     unsigned held_count;
     unsigned checks, acks, ups, downs, silents, heards, locals, pods, suspects;
     uint64_t acked_seq, acked_us;
-    uint32_t acked_purged;
-    char last[256]; /* of the last fact, pod list or suspicion */
+    uint32_t acked_purged, purged; /* of the last; and in all */
+    char last[256];                /* of the last fact, pod list or suspicion */
 };
 
 /* Settings are key, value, ... RIG_END; listen is 127.0.0.1:0. other: its authority is shared. */
