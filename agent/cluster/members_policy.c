@@ -17,6 +17,7 @@ struct question {
     const struct group *from_group, *to_group;
     unsigned ops, kinds;
     enum nxl_path_class path;
+    int observed; /* Observe let it through */
 };
 
 static const char *op_name(unsigned op)
@@ -149,7 +150,7 @@ static enum nxl_code check_policy(struct nxl_members *members, struct question *
         code = check_path(q, err);
     if (code == NXL_OK || q->to_group->policy.mode != NXL_STREAM_OBSERVE)
         return code;
-    members->observed++; /* reported, not refused */
+    q->observed = 1; /* reported, not refused */
     return NXL_OK;
 }
 
@@ -162,7 +163,7 @@ static int same_pod(const char *from, const char *to)
 
 static enum nxl_code check(struct nxl_members *members, const char *from, const char *to,
                            unsigned ops, unsigned kind, enum nxl_path_class path, int finishing,
-                           struct nxl_err *err)
+                           int *ret_observed, struct nxl_err *err)
 {
     struct question q = {.ops = ops & ALL_OPS, .path = path};
     enum nxl_code code;
@@ -179,6 +180,8 @@ static enum nxl_code check(struct nxl_members *members, const char *from, const 
         code = check_life(q.from, from, finishing, err);
     if (code == NXL_OK)
         code = check_policy(members, &q, err);
+    if (ret_observed != NULL)
+        *ret_observed = q.observed;
     return code;
 }
 
@@ -186,8 +189,10 @@ enum nxl_code nxl_members_allows(struct nxl_members *members, const char *from, 
                                  unsigned ops, unsigned kind, enum nxl_path_class path,
                                  struct nxl_err *err)
 {
-    enum nxl_code code = check(members, from, to, ops, kind, path, 0, err);
+    int observed = 0;
+    enum nxl_code code = check(members, from, to, ops, kind, path, 0, &observed, err);
 
+    members->observed += observed;
     if (code != NXL_OK)
         members->refused++;
     return code;
@@ -196,15 +201,15 @@ enum nxl_code nxl_members_allows(struct nxl_members *members, const char *from, 
 enum nxl_code nxl_members_may_finish(struct nxl_members *members, const char *from, const char *to,
                                      unsigned ops, unsigned kind, struct nxl_err *err)
 {
-    return check(members, from, to, ops, kind, NXL_PATH_NONE, 1, err);
+    return check(members, from, to, ops, kind, NXL_PATH_NONE, 1, NULL, err);
 }
 
 enum nxl_code nxl_members_kind_allowed(struct nxl_members *members, const char *from,
                                        const char *to, unsigned kind, struct nxl_err *err)
 {
-    return check(members, from, to, NXL_STREAM_READ, kind, NXL_PATH_NONE, 0, err) == NXL_OK
+    return check(members, from, to, NXL_STREAM_READ, kind, NXL_PATH_NONE, 0, NULL, err) == NXL_OK
                ? NXL_OK
-               : check(members, from, to, NXL_STREAM_WRITE, kind, NXL_PATH_NONE, 0, err);
+               : check(members, from, to, NXL_STREAM_WRITE, kind, NXL_PATH_NONE, 0, NULL, err);
 }
 
 static unsigned kinds_of(struct nxl_members *members, const char *from, const char *to)
