@@ -2,6 +2,7 @@
 #ifndef NXL_MODEL_ROOM_H
 #define NXL_MODEL_ROOM_H
 
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
