@@ -55,7 +55,10 @@ static void put_field(const struct nxl_stream_frame *frame, const struct stream_
 
     switch (field->form) {
     case STREAM_TEXT:
-        stream_set_text(to, field->key, *(const char *const *)value);
+        if (field->required)
+            (void)json_object_set_new(to, field->key, stream_new_text(*(const char *const *)value));
+        else
+            stream_set_text(to, field->key, *(const char *const *)value);
         break;
     case STREAM_U32:
         set_int(to, field, *(const uint32_t *)value);

@@ -30,6 +30,8 @@ static json_t *bits_json(uint32_t bits, const char *const *words, unsigned count
         if (bits & (1u << i))
             (void)json_array_append_new(list, json_string(words[i]));
     }
+    if (bits >> count != 0) /* never an empty list, which would be read as all */
+        (void)json_array_append_new(list, json_string("?"));
     return list;
 }
 

@@ -25,10 +25,10 @@ static struct {
 static struct stream_rig rig;
 static struct stream_client *clients;
 static struct nxl_metrics *client_metrics;
-static _Atomic uint64_t said_ns; /* when the running round was said */
-static _Atomic long heard;       /* agents that know it */
-static uint64_t *samples;        /* of the running round, then all */
-static long sample_count;
+static _Atomic uint64_t said_ns;  /* when the running round was said */
+static _Atomic long taken, heard; /* agents that know it */
+static uint64_t *samples;         /* of the running round, then all */
+static _Atomic long sample_count;
 static _Atomic int agents_stop, operator_stop;
 static _Atomic long command; /* what the operator thread is to do */
 static _Atomic uint64_t operator_cpu_ns;
@@ -39,10 +39,11 @@ static _Atomic long synced; /* agents that acknowledged everything, as the opera
 
 static void on_death(struct stream_client *client, const char *prefix)
 {
-    long at = atomic_fetch_add(&heard, 1);
+    long at = atomic_fetch_add(&taken, 1);
 
     (void)prefix;
-    samples[sample_count + at] = client->dead_ns - atomic_load(&said_ns);
+    samples[atomic_load(&sample_count) + at] = client->dead_ns - atomic_load(&said_ns);
+    (void)atomic_fetch_add(&heard, 1);
 }
 
 static int agents_done(void *arg)
@@ -271,6 +272,7 @@ static void measure_deletes(void)
     uint64_t cpu = atomic_load(&operator_cpu_ns);
 
     for (long i = 0; i < want.deletes; i++) {
+        atomic_store(&taken, 0);
         atomic_store(&heard, 0);
         order(DO_DELETE);
         wait_heard(want.agents);
@@ -306,6 +308,7 @@ static void measure_batch(void)
     order(DO_FILL);
     wait_synced();
     sample_count = 0;
+    atomic_store(&taken, 0);
     atomic_store(&heard, 0);
     order(DO_BATCH);
     wait_heard(want.agents * want.batch);
