@@ -93,8 +93,8 @@ static void rows_that_make_no_sense_are_no_regions(void **state)
         "[" ROW(7, "far", "n/b/2", "0x1000", -5) "]",
         "[" ROW(7, "far", "n/b/2", "0x1000", 2.5) "]",
         "[" ROW(7, "far", "n/b/2", "0xffffffffffffffff", 256) "]", /* end past all memory */
-        "[{\"id\":7,\"peer\":\"far\",\"incarnation\":\"n/b/"
-        "2\",\"address\":\"0x10\",\"length\":5,\"lost\":true}]",
+        ("[{\"id\":7,\"peer\":\"far\",\"incarnation\":\"n/b/2\","
+         "\"address\":\"0x10\",\"length\":5,\"lost\":true}]"),
         "[{\"id\":7,\"peer\":5,\"address\":\"0x10\",\"length\":5}]",
         "[{\"id\":\"7\",\"peer\":\"far\",\"address\":\"0x10\",\"length\":5}]",
     };
