@@ -181,6 +181,13 @@ static void record_local(struct xfer_lookup *lookup, const struct nxl_record *re
     xfer_lookup_finish(lookup, NXL_OK, target, &err);
 }
 
+/* A client may be up before its agent has heard of an operator. */
+static void lookup_wait_for_policy(struct xfer_lookup *lookup)
+{
+    lookup->state = LOOKUP_POLICY;
+    lookup->asked_ns = nxl_now_ns();
+}
+
 void xfer_lookup_record(struct xfer_lookup *lookup, const struct nxl_record *record)
 {
     struct nxl_xfer *xfer = lookup->xfer;
@@ -195,13 +202,17 @@ void xfer_lookup_record(struct xfer_lookup *lookup, const struct nxl_record *rec
             &err, NXL_NOT_FOUND, 0,
             "the blob has regions but not where %s/%s is; load one with its address first",
             record->ns, record->name);
-    if (code != NXL_OK) {
+    if (code != NXL_OK && code != NXL_BUSY) {
         xfer_lookup_fail(lookup, code, &err);
         return;
     }
     if (lookup->record == NULL) {
         lookup->record = nxl_new0(sizeof(*record));
         memcpy(lookup->record, record, sizeof(*record));
+    }
+    if (code == NXL_BUSY) {
+        lookup_wait_for_policy(lookup);
+        return;
     }
     if ((known != NULL && known->local) || strcmp(record->agent, xfer->agent) == 0) {
         record_local(lookup, record);
@@ -268,6 +279,10 @@ int xfer_fetch_here(struct xfer_lookup *lookup)
                 xfer_policy(xfer, xfer_end_of(lookup->peer->peer), xfer_end_of(target), 0,
                             XFER_ANY_KIND, NXL_PATH_NONE, &err);
 
+            if (code == NXL_BUSY) {
+                lookup_wait_for_policy(lookup);
+                return 1;
+            }
             if (code != NXL_OK) {
                 xfer_lookup_fail(lookup, code, &err);
                 return 1;

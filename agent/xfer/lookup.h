@@ -15,6 +15,7 @@ struct xfer_lookup {
         LOOKUP_ANSWER,    /* until the agent answers `request` */
         LOOKUP_RETRY,     /* the agent does not know the name yet */
         LOOKUP_SYNC,      /* until the region table is whole */
+        LOOKUP_POLICY,    /* until an operator has told who may reach whom */
     } state;
     struct xfer_agent *agent;
     uint64_t request, ticket, deadline_ns, asked_ns;

@@ -157,7 +157,11 @@ static void lookup_expire(struct xfer_lookup *lookup)
     struct nxl_err err = {0};
     const char *who = lookup->name[0] != '\0' ? lookup->name : lookup->incarnation;
 
-    if (lookup->state == LOOKUP_LINK) {
+    if (lookup->state == LOOKUP_POLICY) {
+        (void)nxl_err_set(&err, NXL_BUSY, 0,
+                          "no operator has told this agent its policy within the time given");
+        xfer_lookup_fail(lookup, NXL_BUSY, &err);
+    } else if (lookup->state == LOOKUP_LINK) {
         (void)nxl_err_set(
             &err, NXL_UNREACHABLE, 0, "no connection to agent %s at %s within the time given",
             lookup->agent->agent[0] != '\0' ? lookup->agent->agent : "?",
@@ -185,6 +189,14 @@ void xfer_lookups_tick(struct nxl_xfer *xfer, uint64_t now_ns)
             (lookup->ticket == 0 || now_ns >= lookup->deadline_ns + NXL_SEC)) {
             lookup_expire(lookup);
             lookup = xfer->lookups;
+            continue;
+        }
+        if (lookup->state == LOOKUP_POLICY && now_ns >= lookup->asked_ns + RETRY_NS) {
+            if (lookup->record != NULL)
+                xfer_lookup_record(lookup, lookup->record);
+            else
+                (void)xfer_fetch_here(lookup);
+            lookup = xfer->lookups; /* it may have ended */
             continue;
         }
         if (lookup->state == LOOKUP_RETRY && now_ns - lookup->asked_ns >= RETRY_NS)

@@ -154,15 +154,36 @@ static int rig_up(void **state)
     return 0;
 }
 
+/* Agents and clients are up before the operator has read its caches. */
+static int early_up(void **state)
+{
+    struct rig *r = *state = calloc(1, sizeof(*r));
+
+    cluster_start(&r->cluster, 0, 0);
+    server_start(r);
+    say(r, "policy ns/source 1 ns/reader 1");
+    say(r, "policy ns/reader 1 - 0");
+    say(r, "put node0 ns/source node0 10");
+    say(r, "put node1 ns/reader node1 11");
+    agent_start(r, 0);
+    agent_start(r, 1);
+    cluster_peer_start(&r->cluster, 0, "victim", 8 * MIB, "fill", &r->victim);
+    near_open(&r->cluster, 1, "reader", 8 * MIB, &r->near);
+    return 0;
+}
+
 static int rig_down(void **state)
 {
     struct rig *r = *state;
+    char command[128];
 
     near_close(&r->near);
     if (r->victim.pid > 0)
         cluster_peer_kill(&r->victim, SIGKILL);
     cluster_stop(&r->cluster);
     server_end(r, 0);
+    (void)snprintf(command, sizeof(command), "rm -rf %s", r->folder); /* it may have been killed */
+    assert_int_equal(system(command), 0);
     free(r);
     return 0;
 }
@@ -250,6 +271,20 @@ static void a_dead_pod_is_fenced_told_and_acknowledged(void **state)
     assert_int_equal(kill(r->victim.pid, 0), 0);
 }
 
+static void a_client_that_is_early_waits_for_the_operators_word(void **state)
+{
+    struct rig *r = *state;
+    struct nxl_err err = {0};
+
+    assert_int_equal(nxl_fetch_metadata(r->near.peer, "victim", NULL, NULL, 300, &r->remote, &err),
+                     NXL_BUSY);
+    assert_non_null(strstr(err.text, "no operator"));
+    say(r, "synced");
+    r->remote = near_fetch(&r->near, "victim");
+    if (move(r, NXL_READ, &err) != NXL_OK)
+        fail_msg("read: %s", err.text);
+}
+
 static int has_locals(void *arg)
 {
     return stat_of(arg, "locals ") >= 1;
@@ -285,6 +320,8 @@ int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, rig_up, rig_down)
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_client_that_is_early_waits_for_the_operators_word,
+                                        early_up, rig_down),
         TEST(what_the_rule_allows_works_and_nothing_else),
         TEST(a_rule_that_comes_and_goes_is_followed_by_the_running_agents),
         TEST(a_draining_pod_takes_no_new_transfer),
