@@ -35,6 +35,8 @@ static int rig_make(void **state, const char *fault, int proxied)
     r->cluster.secure = 1;
     r->cluster.backends = fault != NULL ? "fault:shm,fault:ucx" : NULL;
     r->cluster.extra[0] = fault;
+    if (fault != NULL)
+        r->cluster.extra[1] = "--backends.fault.late_write=3s"; /* longer than any sum takes */
     r->proxied = proxied;
     if (proxied)
         proxy_agents_start(&r->cluster, r->proxies, 0);
