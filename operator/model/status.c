@@ -25,7 +25,7 @@ static void say(struct nxl_condition *to, int is_true, const char *reason, const
     va_end(args);
 }
 
-static void accepted(const struct nxl_status_facts *facts, struct nxl_condition *to)
+static void accepted(const struct nxl_group_status_facts *facts, struct nxl_condition *to)
 {
     if (facts->group.refusal[0] == '\0')
         say(to, 1, "Valid", "the spec is understood and its references resolve");
@@ -35,7 +35,7 @@ static void accepted(const struct nxl_status_facts *facts, struct nxl_condition 
         say(to, 0, facts->group.refusal, "%s", facts->group.field);
 }
 
-static void programmed(const struct nxl_status *status, struct nxl_condition *to)
+static void programmed(const struct nxl_group_status *status, struct nxl_condition *to)
 {
     if (status->interested == 0 && status->total == 0)
         say(to, 1, "NoAgents", "no agent needs this group yet");
@@ -49,7 +49,7 @@ static void programmed(const struct nxl_status *status, struct nxl_condition *to
             status->synced, status->interested);
 }
 
-static void degraded(const struct nxl_status_facts *facts, struct nxl_condition *to)
+static void degraded(const struct nxl_group_status_facts *facts, struct nxl_condition *to)
 {
     const struct nxl_world_group *group = &facts->group;
 
@@ -92,11 +92,11 @@ static uint32_t to_ms(uint64_t ns)
     return ms > INT32_MAX ? INT32_MAX : (uint32_t)ms;
 }
 
-void nxl_status_make(const struct nxl_status_facts *facts, const struct nxl_status *before,
-                     struct nxl_status *ret)
+void nxl_group_status_make(const struct nxl_group_status_facts *facts, const struct nxl_group_status *before,
+                     struct nxl_group_status *ret)
 {
     const struct nxl_world_group *group = &facts->group;
-    struct nxl_status status = {
+    struct nxl_group_status status = {
         .generation = group->peer->generation,
         .revision = group->revision,
         .total = group->total,
@@ -138,7 +138,7 @@ void nxl_status_make(const struct nxl_status_facts *facts, const struct nxl_stat
     *ret = status;
 }
 
-int nxl_status_urgent(const struct nxl_status *a, const struct nxl_status *b)
+int nxl_group_status_urgent(const struct nxl_group_status *a, const struct nxl_group_status *b)
 {
     if (a->generation != b->generation)
         return 1;
@@ -159,9 +159,9 @@ static int moments_differ(int64_t a, int64_t b)
     return a > b ? a - b > 50 : b - a > 50;
 }
 
-int nxl_status_differs(const struct nxl_status *a, const struct nxl_status *b)
+int nxl_group_status_differs(const struct nxl_group_status *a, const struct nxl_group_status *b)
 {
-    if (nxl_status_urgent(a, b) || a->revision != b->revision || a->total != b->total ||
+    if (nxl_group_status_urgent(a, b) || a->revision != b->revision || a->total != b->total ||
         a->live != b->live || a->draining != b->draining || a->suspect != b->suspect ||
         a->pending != b->pending || a->interested != b->interested || a->synced != b->synced ||
         a->slices != b->slices || moments_differ(a->dead_ms, b->dead_ms) ||

@@ -22,7 +22,7 @@ struct nxl_condition {
     char message[NXL_CONDITION_TEXT_MAX];
 };
 
-struct nxl_status_facts {
+struct nxl_group_status_facts {
     struct nxl_world_group group;
     uint32_t interested, synced; /* agents that need the group; of those, up to date */
     uint64_t slowest_ns;         /* acknowledgement of the last invalidation */
@@ -31,7 +31,7 @@ struct nxl_status_facts {
     int64_t now_ms; /* the same moment on the wall */
 };
 
-struct nxl_status {
+struct nxl_group_status {
     int64_t generation, revision;
     uint32_t total, live, draining, suspect, pending, interested, synced, slices;
     int64_t dead_ms; /* lastInvalidation; 0: none */
@@ -42,11 +42,11 @@ struct nxl_status {
 
 const char *nxl_condition_name(enum nxl_condition_type type);
 /* before: the last one written or read, whose transition times go on; NULL if there is none. */
-void nxl_status_make(const struct nxl_status_facts *facts, const struct nxl_status *before,
-                     struct nxl_status *ret);
+void nxl_group_status_make(const struct nxl_group_status_facts *facts, const struct nxl_group_status *before,
+                     struct nxl_group_status *ret);
 /* 1 if writing b over a would change something. */
-int nxl_status_differs(const struct nxl_status *a, const struct nxl_status *b);
+int nxl_group_status_differs(const struct nxl_group_status *a, const struct nxl_group_status *b);
 /* 1 if people or tools wait for it: a condition, its reason or generation differs. */
-int nxl_status_urgent(const struct nxl_status *a, const struct nxl_status *b);
+int nxl_group_status_urgent(const struct nxl_group_status *a, const struct nxl_group_status *b);
 
 #endif

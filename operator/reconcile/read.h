@@ -25,7 +25,7 @@ NXL_MUST_USE enum nxl_code nxl_read_nixlpeer(const json_t *object, struct nxl_ni
                                              struct nxl_err *err);
 /* What an earlier operator wrote, so that transition times go on; what cannot be read is left out.
  */
-void nxl_read_status(const json_t *object, struct nxl_status *ret);
+void nxl_read_status(const json_t *object, struct nxl_group_status *ret);
 
 /* "2026-12-01T12:00:00Z" in milliseconds since 1970; -1 if it is no such. */
 int64_t nxl_time_of(const char *text);

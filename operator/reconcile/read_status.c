@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static void read_condition(const json_t *item, struct nxl_status *status)
+static void read_condition(const json_t *item, struct nxl_group_status *status)
 {
     /* Reasons point at static texts: only those that we write are known. */
     static const char *const reasons[] = {
@@ -43,7 +43,7 @@ static uint32_t number(const json_t *object, const char *key)
     return value < 0 || value > INT32_MAX ? 0 : (uint32_t)value;
 }
 
-void nxl_read_status(const json_t *object, struct nxl_status *ret)
+void nxl_read_status(const json_t *object, struct nxl_group_status *ret)
 {
     const json_t *self = json_object_get(object, "status");
     const json_t *members = json_object_get(self, "members");

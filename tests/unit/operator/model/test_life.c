@@ -62,7 +62,7 @@ static void failed_succeeded_and_evicted_pods_are_dead(void **state)
     assert_int_equal(rig_ask(rig, "a/g").total, 0);
 }
 
-/* C-030: a StatefulSet's pod comes back under its name; the old one is dead before. */
+/* C-084, C-083: a StatefulSet's pod comes back under its name; the old one is dead before. */
 static void the_same_name_with_another_uid_kills_the_old_first(void **state)
 {
     struct rig *rig = with_group(state);

@@ -11,19 +11,13 @@ struct row {
 };
 
 static const struct row rows[] = {
-    {"app", NXL_IN, {"llama"}, 1},
-    {"app", NXL_IN, {"other", "llama"}, 1},
-    {"app", NXL_IN, {"lla"}, 0},
-    {"absent", NXL_IN, {"llama"}, 0},
-    {"app", NXL_NOT_IN, {"llama"}, 0},
-    {"app", NXL_NOT_IN, {"other"}, 1},
+    {"app", NXL_IN, {"llama"}, 1},         {"app", NXL_IN, {"other", "llama"}, 1},
+    {"app", NXL_IN, {"lla"}, 0},           {"absent", NXL_IN, {"llama"}, 0},
+    {"app", NXL_NOT_IN, {"llama"}, 0},     {"app", NXL_NOT_IN, {"other"}, 1},
     {"absent", NXL_NOT_IN, {"llama"}, 1}, /* absent keys match NotIn */
-    {"app", NXL_EXISTS, {NULL}, 1},
-    {"empty", NXL_EXISTS, {NULL}, 1},
-    {"absent", NXL_EXISTS, {NULL}, 0},
-    {"app", NXL_NOT_EXISTS, {NULL}, 0},
-    {"absent", NXL_NOT_EXISTS, {NULL}, 1},
-    {"empty", NXL_IN, {""}, 1},
+    {"app", NXL_EXISTS, {NULL}, 1},        {"empty", NXL_EXISTS, {NULL}, 1},
+    {"absent", NXL_EXISTS, {NULL}, 0},     {"app", NXL_NOT_EXISTS, {NULL}, 0},
+    {"absent", NXL_NOT_EXISTS, {NULL}, 1}, {"empty", NXL_IN, {""}, 1},
     {"absent", NXL_IN, {""}, 0},
 };
 

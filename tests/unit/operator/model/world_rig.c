@@ -138,7 +138,7 @@ static uint32_t cut_pairs(char *text, struct nxl_label *to)
 
 static int phase_of(const char *word)
 {
-    return *word == 'P' ? NXL_PHASE_PENDING
+    return *word == 'P'   ? NXL_PHASE_PENDING
            : *word == 'R' ? NXL_PHASE_RUNNING
            : *word == 'F' ? NXL_PHASE_FAILED
                           : NXL_PHASE_SUCCEEDED;

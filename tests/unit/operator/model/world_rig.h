@@ -40,8 +40,7 @@ void rig_pod(struct rig *rig, const char *text);
 void rig_pod_at(struct rig *rig, const char *text, const char *version, int deleting,
                 const char *reason);
 void rig_drop(struct rig *rig, const char *text); /* "ns/name uid" */
-void rig_node(struct rig *rig, const char *name, int ready, int out_of_service,
-              const char *labels);
+void rig_node(struct rig *rig, const char *name, int ready, int out_of_service, const char *labels);
 void rig_space(struct rig *rig, const char *name, const char *labels);
 /* A NixlPeer that takes pods with one label ("app=x"), to be changed before rig_put(). */
 struct nxl_nixlpeer *rig_group(const char *ns, const char *name, enum nxl_role role,
