@@ -66,6 +66,8 @@ void stream_put_json(const json_t *json, struct nxl_bytes *to); /* compact, keys
 
 /* 1 if id is a pod, container or session: nothing else goes into logs, catalog and paths. */
 int stream_is_id(const char *id);
+/* 1 if text is a Kubernetes name, or two by '/'; "" too: it needs no escape anywhere. */
+int stream_is_name(const char *text);
 json_t *stream_member_json(const struct nxl_stream_member *member);
 enum nxl_code stream_member_read(const json_t *item, int fact, struct nxl_stream_member *ret,
                                  struct nxl_err *err);

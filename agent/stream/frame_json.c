@@ -131,6 +131,12 @@ int stream_is_id(const char *id)
     return 1;
 }
 
+int stream_is_name(const char *text)
+{
+    return strspn(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/") ==
+           strlen(text);
+}
+
 static enum nxl_code member_texts(const json_t *item, struct nxl_stream_member *member,
                                   struct nxl_err *err)
 {
@@ -179,6 +185,8 @@ enum nxl_code stream_member_read(const json_t *item, int fact, struct nxl_stream
         return code;
     if (!stream_is_id(ret->id))
         return nxl_err_set(err, NXL_MISMATCH, 0, "field 'i' is no pod, container or session");
+    if (!stream_is_name(ret->group) || !stream_is_name(ret->pod) || !stream_is_name(ret->node))
+        return nxl_err_set(err, NXL_MISMATCH, 0, "field 'g', 'p' or 'n' is no name");
     index = stream_word(stream_life_words, STREAM_LIVES, life);
     if (index < 0)
         return nxl_err_set(err, NXL_MISMATCH, 0, "field 's' is not live, draining or dead");

@@ -359,6 +359,8 @@ enum nxl_code stream_policy_read(json_t *item, struct nxl_stream_policy *ret,
         code = stream_get_number(item, "gen", INT64_MAX, &ret->generation, err);
     if (code == NXL_OK)
         code = stream_get_number(item, "gone", 1, &gone, err);
+    if (code == NXL_OK && !stream_is_name(ret->group))
+        code = nxl_err_set(err, NXL_MISMATCH, 0, "field 'g' is no name");
     if (code == NXL_OK && ret->group[0] == '\0')
         code = nxl_err_set(err, NXL_MISMATCH, 0, "field 'g' is missing");
     if (code != NXL_OK)
