@@ -153,10 +153,8 @@ void client_open(struct client *client, struct rig *rig, struct engine *engine, 
 
 void client_gone(struct client *client)
 {
-    struct nxl_xfer_session *session = client->session;
-
-    client->session = NULL;
-    nxl_xfer_session_close(session, "its process is gone", nxl_now_ns());
+    nxl_xfer_session_close(client->session, "its process is gone", nxl_now_ns());
+    client->session = NULL; /* from here on every callback fails the test */
 }
 
 void client_close(struct client *client)

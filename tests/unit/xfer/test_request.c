@@ -33,7 +33,7 @@ static void a_post_that_the_backend_ends_well_is_done_and_quiet(void **state)
     assert_int_equal(bed->to.base[8192], 0);
 }
 
-/* C-001: an error is an end, and it names both sides and the backend (C-015, C-109). */
+/* C-013: an error is an end, and it names both sides and the backend (C-015, C-109). */
 static void a_post_that_the_backend_fails_ends_once_and_can_be_explained(void **state)
 {
     struct bed *bed = *state;
@@ -63,6 +63,7 @@ static void a_failure_leaves_the_slot_usable(void **state)
     assert_int_equal(nxl_xfer_explain(bed->from.session, 0, &err), NXL_NOT_FOUND);
 }
 
+/* C-013: synchronously, too. */
 static void a_submit_that_is_refused_ends_the_post_inside_the_call(void **state)
 {
     struct bed *bed = *state;
@@ -107,7 +108,7 @@ static void an_end_that_is_not_quiet_is_told_again_when_it_is(void **state)
     assert_int_equal(rig_metric(bed->engine, "nixlet_transfers_unquiet", ""), 0);
 }
 
-/* C-003: the slot of a transfer that runs, or whose buffers are not quiet, takes no other. */
+/* C-010: the slot of a transfer that runs, or whose buffers are not quiet, takes no other. */
 static void a_slot_in_use_refuses_a_second_post_and_keeps_the_first(void **state)
 {
     struct bed *bed = *state;
