@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 static void on_member(void *arg, const struct nxl_world_member *member)
 {
     NXL_ASSERT(strlen(member->id) <= NXL_INCARNATION_MAX);
