@@ -56,8 +56,12 @@ void xfer_lookup_finish(struct xfer_lookup *lookup, enum nxl_code code,
         } else {
             remote->restricted = 0; /* a full record lifts an earlier partial one */
         }
-        remote->fresh = 0;
-        xfer_remote_info(remote, &info);
+        if (code != NXL_OK && remote->fresh) { /* a load that fails loads nobody */
+            xfer_remote_drop(remote);
+        } else {
+            remote->fresh = 0;
+            xfer_remote_info(remote, &info);
+        }
     }
     if (code != NXL_OK)
         xfer_count_error(lookup->xfer, code);

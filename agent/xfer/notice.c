@@ -130,9 +130,10 @@ static void send_here(struct nxl_xfer *xfer, struct xfer_peer *from,
                                          transfer, payload);
 
     if (code != NXL_OK)
-        notice_lost(
-            xfer, from->session->number, from->id, transfer, target->name, target->incarnation,
-            code, "the receiver does not read its notices, or its ring is too small for this one");
+        notice_lost(xfer, from->session->number, from->id, transfer, target->name,
+                    target->incarnation, code,
+                    "the receiver does not read its notices and limits.held_notices is reached, or "
+                    "its ring is too small for this one");
 }
 
 static void send_far(struct nxl_xfer *xfer, struct xfer_peer *from, struct nxl_catalog_peer *target,
