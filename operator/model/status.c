@@ -92,8 +92,8 @@ static uint32_t to_ms(uint64_t ns)
     return ms > INT32_MAX ? INT32_MAX : (uint32_t)ms;
 }
 
-void nxl_group_status_make(const struct nxl_group_status_facts *facts, const struct nxl_group_status *before,
-                     struct nxl_group_status *ret)
+void nxl_group_status_make(const struct nxl_group_status_facts *facts,
+                           const struct nxl_group_status *before, struct nxl_group_status *ret)
 {
     const struct nxl_world_group *group = &facts->group;
     struct nxl_group_status status = {

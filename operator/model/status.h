@@ -42,8 +42,8 @@ struct nxl_group_status {
 
 const char *nxl_condition_name(enum nxl_condition_type type);
 /* before: the last one written or read, whose transition times go on; NULL if there is none. */
-void nxl_group_status_make(const struct nxl_group_status_facts *facts, const struct nxl_group_status *before,
-                     struct nxl_group_status *ret);
+void nxl_group_status_make(const struct nxl_group_status_facts *facts,
+                           const struct nxl_group_status *before, struct nxl_group_status *ret);
 /* 1 if writing b over a would change something. */
 int nxl_group_status_differs(const struct nxl_group_status *a, const struct nxl_group_status *b);
 /* 1 if people or tools wait for it: a condition, its reason or generation differs. */

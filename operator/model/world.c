@@ -184,6 +184,14 @@ int version_order(const char *a, const char *b)
     return strcmp(a, b);
 }
 
+void nxl_world_restored(struct nxl_world *world)
+{
+    for (struct pod *pod = world->pods; pod != NULL; pod = pod->by_uid.next)
+        pod->version[0] = '\0';
+    for (struct group *group = world->groups; group != NULL; group = group->hh.next)
+        group->peer->version = "";
+}
+
 void nxl_world_size(const struct nxl_world *world, struct nxl_world_size *ret)
 {
     struct nxl_world_size size = {

@@ -92,6 +92,9 @@ void nxl_world_put_nixlpeer(struct nxl_world *world, struct nxl_nixlpeer *peer /
                             uint64_t now_ns);
 void nxl_world_drop_nixlpeer(struct nxl_world *world, const char *ns, const char *name,
                              const char *uid, uint64_t now_ns);
+/* The server's versions went back (restored from a backup): objects held are no newer than what
+ * comes now. The dead stay dead. */
+void nxl_world_restored(struct nxl_world *world);
 /* The first read of all kinds is complete: Paused groups freeze, dangling names are reported. */
 void nxl_world_synced(struct nxl_world *world, uint64_t now_ns);
 

@@ -102,6 +102,21 @@ static void a_stale_server_never_revives_the_dead(void **state)
     rig_expect(rig, "");
 }
 
+static void after_a_restore_lower_versions_count_and_the_dead_stay_dead(void **state)
+{
+    struct rig *rig = with_group(state);
+
+    rig_pod_at(rig, "a/p u1 n1 R app=x", "5000", 0, "");
+    rig_pod_at(rig, "a/q u2 n1 R app=x", "5001", 0, "");
+    rig_drop(rig, "a/q u2");
+    rig->log[0] = '\0';
+    nxl_world_restored(rig->world);
+    rig_pod_at(rig, "a/q u2 n1 R app=x", "3000", 0, ""); /* the backup still had it */
+    rig_expect(rig, "");
+    rig_pod_at(rig, "a/p u1 n1 F app=x", "3001", 0, "");
+    rig_expect(rig, "dead u1 failed in a/g on n1\n");
+}
+
 static void a_deletion_heard_before_the_pod_is_remembered(void **state)
 {
     struct rig *rig = with_group(state);
@@ -215,6 +230,7 @@ int main(void)
         T(failed_succeeded_and_evicted_pods_are_dead),
         T(the_same_name_with_another_uid_kills_the_old_first),
         T(a_stale_server_never_revives_the_dead),
+        T(after_a_restore_lower_versions_count_and_the_dead_stay_dead),
         T(a_deletion_heard_before_the_pod_is_remembered),
         T(a_container_that_restarts_is_dead_and_the_pod_lives),
         T(the_named_container_is_the_one_that_counts),
