@@ -121,6 +121,12 @@ void nxl_world_tick(struct nxl_world *world, uint64_t now_ns);
  * lets it in runs there? */
 int nxl_world_interested(struct nxl_world *world, const char *node, const char *group);
 
+/* Is the pod known, or known to be dead? */
+int nxl_world_knows(struct nxl_world *world, const char *uid);
+/* Groups whose selector takes such a pod, whether the world has it or not. */
+void nxl_world_would_match(struct nxl_world *world, const struct nxl_pod *pod,
+                           void (*fn)(void *arg, const char *group), void *arg);
+
 struct nxl_world_group { /* lent until the next change */
     const struct nxl_nixlpeer *peer;
     /* total = live + draining + suspect + pending; draining before suspect before pending. */

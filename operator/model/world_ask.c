@@ -19,6 +19,27 @@ int nxl_world_interested(struct nxl_world *world, const char *name, const char *
     return group != NULL && node != NULL && node_needs(node, group);
 }
 
+int nxl_world_knows(struct nxl_world *world, const char *uid)
+{
+    struct pod *pod;
+
+    HASH_FIND(by_uid, world->pods, uid, strlen(uid), pod);
+    return pod != NULL || world_buried(world, uid);
+}
+
+void nxl_world_would_match(struct nxl_world *world, const struct nxl_pod *pod,
+                           void (*fn)(void *arg, const char *group), void *arg)
+{
+    struct space *space;
+
+    HASH_FIND_STR(world->spaces, pod->ns, space);
+    for (struct group *group = space != NULL ? space->groups : NULL; group != NULL;
+         group = group->next)
+        if (!group->peer->deleting &&
+            nxl_selector_matches(group->peer->spec.selector, pod->labels, pod->label_count))
+            fn(arg, group->key);
+}
+
 int nxl_world_group(struct nxl_world *world, const char *key, struct nxl_world_group *ret)
 {
     const struct group *group = world_find_group(world, key);

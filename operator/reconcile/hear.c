@@ -192,6 +192,12 @@ static void on_local(void *arg, const struct nxl_push_agent *agent,
     nxl_metric_add(taken ? reconcile->metrics.locals : reconcile->metrics.locals_refused, 1);
 }
 
+static void on_pods(void *arg, const struct nxl_push_agent *agent, const char *const *uids,
+                    uint32_t count)
+{
+    unlabelled_pods(arg, agent->node, uids, count);
+}
+
 static void on_suspect(void *arg, const struct nxl_push_agent *agent, const char *id,
                        const char *node, const char *evidence)
 {
@@ -214,6 +220,7 @@ const struct nxl_push_ops *nxl_reconcile_push_ops(void)
         .on_silent = on_silent,
         .on_ack = on_ack,
         .on_local = on_local,
+        .on_pods = on_pods,
         .on_suspect = on_suspect,
     };
 

@@ -210,6 +210,9 @@ static void open_metrics(struct nxl_reconcile *r)
     r->metrics.locals_refused =
         counter(r, "nixlet_operator_local_facts_total",
                 "facts that agents told of pods on their nodes", "result=\"refused\"");
+    r->metrics.unlabelled =
+        counter(r, "nixlet_operator_unlabelled_pods_total",
+                "pods with a socket at an agent that fit a group and lack the label", "");
     r->metrics.depth = gauge(r, "nixlet_operator_queue_depth", "keys that wait for work");
     r->metrics.groups = gauge(r, "nixlet_operator_groups", "NixlPeers");
     r->metrics.pods = gauge(r, "nixlet_operator_pods", "pods that are watched");
@@ -297,6 +300,7 @@ void nxl_reconcile_close(struct nxl_reconcile *reconcile)
     kube_side_close(reconcile->kube);
     reconcile->kube = NULL;
     checks_drop(reconcile);
+    asks_drop(reconcile);
     nxl_timer_close(reconcile->tick);
     nxl_timer_close(reconcile->work);
     nxl_timer_close(reconcile->look);

@@ -26,7 +26,8 @@ struct feed_key { /* lent */
 };
 
 struct token_check; /* one on its way */
-struct kube_side;   /* watches and calls */
+struct unlabelled_ask;
+struct kube_side; /* watches and calls */
 
 struct nxl_reconcile {
     struct nxl_reconcile_options options;
@@ -35,6 +36,9 @@ struct nxl_reconcile {
     struct nxl_push *push;
     struct kube_side *kube;
     struct token_check *checks;
+    struct unlabelled_ask *asks;
+    uint64_t asked_ns[256];
+    uint32_t ask_count;
     struct nxl_timer *tick, *work, *look;
     char **backends;
     uint32_t backend_count;
@@ -61,6 +65,11 @@ extern const struct nxl_world_ops tell_ops;
 
 /* hear.c: what agents say */
 void checks_drop(struct nxl_reconcile *reconcile); /* answers that come later are for nobody */
+
+/* unlabelled.c: pods with a socket that no watch shows */
+void unlabelled_pods(struct nxl_reconcile *reconcile, const char *node, const char *const *uids,
+                     uint32_t count);
+void asks_drop(struct nxl_reconcile *reconcile);
 
 /* reconcile.c */
 void reconcile_soon(struct nxl_reconcile *reconcile); /* runs the writer when it is due */

@@ -12,7 +12,7 @@
 static struct {
     char log[8192];
     struct nxl_writer_call call;
-    char body[4096];
+    char body[4096], query[512];
     nxl_writer_answer_fn *fn;
     void *fn_arg;
     int leader, synced;
@@ -114,7 +114,8 @@ void kube_side_call(struct kube_side *side, const struct nxl_writer_call *call, 
                     nxl_writer_answer_fn *fn, void *fn_arg)
 {
     seen.writes += (unsigned)write;
-    snprintf(seen.body, sizeof(seen.body), "%s", call->body);
+    snprintf(seen.body, sizeof(seen.body), "%s", call->body != NULL ? call->body : "");
+    snprintf(seen.query, sizeof(seen.query), "%s", call->query);
     seen.fn = fn;
     seen.fn_arg = fn_arg;
     if (write)
@@ -339,6 +340,41 @@ static void facts_count_only_for_the_agents_own_node(void **state)
     EXPECT("u1 2 a/g n1\n");
 }
 
+static void a_pod_without_the_label_is_asked_for_and_its_group_hears(void **state)
+{
+    struct rig *rig = *state;
+    const struct nxl_push_ops *ops = nxl_reconcile_push_ops();
+    struct nxl_push_agent agent = {.node = "n1"};
+    const char *known[] = {"u1"}, *both[] = {"u1", "u7"};
+    char list[1024], item[512];
+    json_t *answer;
+
+    feed(rig, FEED_NIXLPEER, "g", "ug", peer_text);
+    feed(rig, FEED_POD, "p", "u1", pod_text);
+    all_synced(rig);
+    seen.leader = 1;
+    seen.fn = NULL;
+    ops->on_pods(rig->reconcile, &agent, known, 1);
+    assert_null(seen.fn);
+    ops->on_pods(rig->reconcile, &agent, both, 2);
+    assert_non_null(seen.fn);
+    assert_string_equal(seen.query, "fieldSelector=spec.nodeName%3Dn1&limit=500");
+    snprintf(item, sizeof(item), "%s", pod_text);
+    memcpy(strstr(item, "\"u1\""), "\"u7\"", 4);
+    snprintf(list, sizeof(list), "{\"items\":[%s,7,%s]}", pod_text, item);
+    answer = json_loads(list, 0, NULL);
+    assert_non_null(answer);
+    seen.fn(seen.fn_arg, 200, answer, 0, NULL);
+    json_decref(answer);
+    assert_int_equal(nxl_metric_value(rig->reconcile->metrics.unlabelled), 1);
+    seen.fn = NULL; /* not again within a minute */
+    ops->on_pods(rig->reconcile, &agent, both, 2);
+    assert_null(seen.fn);
+    agent.node = "n2&x=y"; /* no name of a node goes into a query */
+    ops->on_pods(rig->reconcile, &agent, both, 2);
+    assert_null(seen.fn);
+}
+
 static void people_can_look_at_it(void **state)
 {
     struct rig *rig = *state;
@@ -368,6 +404,7 @@ int main(void)
         T(only_the_leader_writes),
         T(a_token_names_an_agent_and_its_node_or_is_refused),
         T(facts_count_only_for_the_agents_own_node),
+        T(a_pod_without_the_label_is_asked_for_and_its_group_hears),
         T(people_can_look_at_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
