@@ -160,6 +160,13 @@ void hand_end(struct hand *hand, uint32_t index, int code, int quiet)
     hand->host->complete(hand->host, &outcome);
 }
 
+unsigned char *hand_far_memory(struct hand *hand, uint32_t index)
+{
+    const struct nxl_op *op = hand->ops[index];
+
+    return op->conn != NULL ? op->remotes[0]->mem->base : op->peers[0]->base;
+}
+
 void hand_quiet(struct hand *hand, uint32_t index)
 {
     hand->host->quiesced(hand->host, hand->ids[index]);

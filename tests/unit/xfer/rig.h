@@ -165,6 +165,8 @@ struct hand { /* one opened instance */
 struct hand *hand_of(struct rig *rig, const struct engine *engine);
 void hand_end(struct hand *hand, uint32_t index, int code, int quiet);
 void hand_end_all(struct hand *hand); /* as cancelled and quiet */
+/* Where it would read or write at the other side. */
+unsigned char *hand_far_memory(struct hand *hand, uint32_t index);
 void hand_quiet(struct hand *hand, uint32_t index);
 
 /* ---- the usual bed: two clients of one agent, the first has loaded the second --------------- */
