@@ -85,6 +85,20 @@ void feed_object(struct nxl_reconcile *reconcile, enum feed_kind kind, enum feed
     reconcile_soon(reconcile);
 }
 
+/* Agents are told the oldest of the four: so far all caches are true. */
+void feed_version(struct nxl_reconcile *reconcile, enum feed_kind kind, const char *version)
+{
+    const char *oldest = reconcile->versions[0];
+
+    if (nxl_copy_text(reconcile->versions[kind], sizeof(reconcile->versions[kind]), version) != 0)
+        reconcile->versions[kind][0] = '\0';
+    for (int i = 1; i < FEED_KINDS; i++)
+        if (nxl_stream_version_order(reconcile->versions[i], oldest) < 0)
+            oldest = reconcile->versions[i];
+    if (oldest[0] != '\0' && reconcile->push != NULL)
+        nxl_push_rv(reconcile->push, oldest);
+}
+
 void feed_synced(struct nxl_reconcile *reconcile, enum feed_kind kind)
 {
     reconcile->synced_kinds[kind] = 1;

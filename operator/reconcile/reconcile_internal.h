@@ -43,6 +43,7 @@ struct nxl_reconcile {
     char **backends;
     uint32_t backend_count;
     const char *account, *audience; /* of the agents; lent from the settings */
+    char versions[FEED_KINDS][NXL_STREAM_VERSION_TEXT_MAX + 1];
     uint8_t synced_kinds[FEED_KINDS];
     uint8_t synced, looks, works;
     struct {
@@ -58,6 +59,9 @@ struct nxl_reconcile {
 void feed_object(struct nxl_reconcile *reconcile, enum feed_kind kind, enum feed_change change,
                  const struct feed_key *key, const json_t *object);
 void feed_synced(struct nxl_reconcile *reconcile, enum feed_kind kind);
+/* The watch of kind has shown everything up to version: an object, a bookmark, the end of a list.
+ */
+void feed_version(struct nxl_reconcile *reconcile, enum feed_kind kind, const char *version);
 const char *feed_name(enum feed_kind kind); /* "pods" */
 
 /* tell.c: what follows, out to agents and the writer */

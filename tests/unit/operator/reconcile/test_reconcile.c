@@ -80,6 +80,10 @@ int nxl_push_each(struct nxl_push *push, int (*fn)(void *arg, const struct nxl_p
 {
     return 0;
 }
+void nxl_push_rv(struct nxl_push *push, const char *rv)
+{
+    note("rv %s\n", rv);
+}
 void nxl_push_synced(struct nxl_push *push)
 {
     seen.synced = 1;
@@ -375,6 +379,20 @@ static void a_pod_without_the_label_is_asked_for_and_its_group_hears(void **stat
     assert_null(seen.fn);
 }
 
+static void agents_are_told_the_oldest_version_of_all_caches(void **state)
+{
+    struct rig *rig = *state;
+
+    feed_version(rig->reconcile, FEED_NIXLPEER, "100");
+    feed_version(rig->reconcile, FEED_POD, "2000");
+    feed_version(rig->reconcile, FEED_NODE, "300");
+    EXPECT("");
+    feed_version(rig->reconcile, FEED_NAMESPACE, "99");
+    EXPECT("rv 99\n");
+    feed_version(rig->reconcile, FEED_NAMESPACE, "1000");
+    EXPECT("rv 100\n");
+}
+
 static void people_can_look_at_it(void **state)
 {
     struct rig *rig = *state;
@@ -405,6 +423,7 @@ int main(void)
         T(a_token_names_an_agent_and_its_node_or_is_refused),
         T(facts_count_only_for_the_agents_own_node),
         T(a_pod_without_the_label_is_asked_for_and_its_group_hears),
+        T(agents_are_told_the_oldest_version_of_all_caches),
         T(people_can_look_at_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
