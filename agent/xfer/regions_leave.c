@@ -249,7 +249,8 @@ void nxl_xfer_deregister(struct nxl_xfer_session *session, uint32_t peer_id, con
     job->count = count;
     job->ids = nxl_new0_array(count + 1, sizeof(*ids));
     job->done = nxl_new0_array(count + 1, 1);
-    memcpy(job->ids, ids, count * sizeof(*ids));
+    if (count > 0) /* ids may be NULL then */
+        memcpy(job->ids, ids, count * sizeof(*ids));
     peer->users++;
     told = job_begin(job, leaving);
     fence = xfer_fence_open(session->xfer, timeout_ns, job_finish, job);

@@ -161,7 +161,7 @@ static void an_agent_that_is_killed_and_stays_away_kills_nobody(void **state)
     rig_close(&rig);
 }
 
-/* C-021, C-031: a goodbye is a fact about everybody who lived there. */
+/* C-021: a goodbye is a fact about everybody who lived there. */
 static void an_agent_that_says_goodbye_takes_its_peers_with_it(void **state)
 {
     struct rig rig;

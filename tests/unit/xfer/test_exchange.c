@@ -112,7 +112,7 @@ static void a_refusal_or_silence_of_the_agent_ends_the_load(void **state)
     }
 }
 
-/* C-018, C-027: the death of its own peer. Confirmed only when nothing of ours moves any more. */
+/* C-027: the death of its own peer. Confirmed only when nothing of ours moves any more. */
 static void a_death_is_confirmed_when_the_last_transfer_is_quiet(void **state)
 {
     struct town *town = *state;

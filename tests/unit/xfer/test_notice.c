@@ -41,7 +41,7 @@ static void a_notice_comes_once_after_the_data_of_its_transfer(void **state)
     assert_int_equal(seen->transfer, client_end(&bed->from, post)->last.id);
 }
 
-/* C-019: no data, no notice; the sender knows by the end of its transfer. */
+/* C-019, the sender's half: no data, no notice; it knows by the end of its transfer. */
 static void a_transfer_that_fails_or_is_cancelled_sends_no_notice(void **state)
 {
     struct bed *bed = *state;

@@ -137,7 +137,7 @@ static void a_sound_blob_of_the_wrong_peer_is_refused_with_the_reason(void **sta
     assert_int_equal(client_load(&bed->from, &bed->to), bed->remote);
 }
 
-/* C-020: what was not named cannot be reached. */
+/* What was not named cannot be reached. */
 static void a_partial_blob_opens_only_what_it_names(void **state)
 {
     struct bed *bed = *state;

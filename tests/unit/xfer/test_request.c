@@ -126,26 +126,27 @@ static void a_slot_in_use_refuses_a_second_post_and_keeps_the_first(void **state
     assert_int_equal(bed->hand->submits, 1);
 }
 
-/* Nine pieces for a backend that takes four at once: three parts, one end. */
-static uint32_t parts_post(struct bed *bed)
+/* So many pieces, each alone, for a backend that takes four at once: several parts, one end. */
+static uint32_t parts_post(struct bed *bed, uint32_t pieces)
 {
     struct nxl_xfer_post *post = client_prepare(&bed->from, 0, NXL_WRITE, bed->remote, 0, 0, 64);
-    static struct nxl_run local[9], remote[9];
+    static struct nxl_run local[64], remote[64];
 
-    for (uint32_t i = 0; i < 9; i++) {
-        local[i] = (struct nxl_run){.addr = CLIENT_ADDR + i * i * 4096, .len = 64, .count = 1};
+    assert_true(pieces <= NXL_COUNT_OF(local));
+    for (uint32_t i = 0; i < pieces; i++) {
+        local[i] = (struct nxl_run){.addr = CLIENT_ADDR + i * i * 128, .len = 64, .count = 1};
         remote[i] = (struct nxl_run){.addr = CLIENT_ADDR + i * 8192, .len = 64, .count = 1};
     }
     post->local_runs = local;
     post->remote_runs = remote;
-    post->count = post->remote_count = 9;
+    post->count = post->remote_count = pieces;
     return client_post(&bed->from);
 }
 
 static void a_transfer_in_parts_ends_when_all_of_them_have(void **state)
 {
     struct bed *bed = *state;
-    uint32_t post = parts_post(bed);
+    uint32_t post = parts_post(bed, 9);
 
     assert_int_equal(bed->hand->submits, 3);
     hand_end(bed->hand, 2, NXL_OK, 1);
@@ -157,12 +158,12 @@ static void a_transfer_in_parts_ends_when_all_of_them_have(void **state)
     assert_int_equal(client_end(&bed->from, post)->last.bytes, 9 * 64);
 }
 
-/* C-019: one part of several fails: the whole ends at once, the rest is cancelled, and the buffers
- * are not quiet before the rest is. */
+/* C-019, the sender's half: one part of several fails: the whole ends at once, the rest is
+ * cancelled, and the buffers are not quiet before the rest is. */
 static void one_failed_part_ends_the_transfer_and_the_others_make_it_quiet(void **state)
 {
     struct bed *bed = *state;
-    uint32_t post = parts_post(bed);
+    uint32_t post = parts_post(bed, 9);
 
     hand_end(bed->hand, 1, NXL_IO, 1);
     WAIT(&bed->rig, client_ended(&bed->from, post, NXL_IO, 0));
@@ -172,6 +173,31 @@ static void one_failed_part_ends_the_transfer_and_the_others_make_it_quiet(void 
     assert_true(client_ended(&bed->from, post, NXL_IO, 0));
     hand_end(bed->hand, 2, NXL_OK, 1);
     WAIT(&bed->rig, client_ended(&bed->from, post, NXL_IO, 1));
+}
+
+/* C-009: sixteen parts, the third fails at once; the slot is let go at the first error, and the
+ * others answer late. */
+static void a_release_after_the_first_error_waits_for_the_other_parts(void **state)
+{
+    struct bed *bed = *state;
+    struct gone gone = {0};
+    uint32_t post = parts_post(bed, 64);
+
+    assert_int_equal(bed->hand->submits, 16);
+    hand_end(bed->hand, 2, NXL_IO, 1);
+    WAIT(&bed->rig, client_ended(&bed->from, post, NXL_IO, 0));
+    nxl_xfer_release(bed->from.session, 0);
+    for (uint32_t i = 0; i < 16; i++) {
+        nxl_xfer_deregister(bed->to.session, bed->to.peer, &bed->to.region, 1, 0, gone_take, &gone);
+        assert_int_equal(gone.code, NXL_BUSY);
+        gone = (struct gone){0};
+        if (i != 2)
+            hand_end(bed->hand, i, i % 2 ? NXL_OK : NXL_CANCELED, 1);
+        rig_turn(&bed->rig);
+    }
+    nxl_xfer_deregister(bed->to.session, bed->to.peer, &bed->to.region, 1, 0, gone_take, &gone);
+    assert_int_equal(gone.code, NXL_OK);
+    assert_int_equal(client_end(&bed->from, post)->updates, 1);
 }
 
 static void back_pressure_is_no_error_and_keeps_the_order(void **state)
@@ -243,6 +269,7 @@ int main(void)
         TEST(a_slot_in_use_refuses_a_second_post_and_keeps_the_first),
         TEST(a_transfer_in_parts_ends_when_all_of_them_have),
         TEST(one_failed_part_ends_the_transfer_and_the_others_make_it_quiet),
+        TEST(a_release_after_the_first_error_waits_for_the_other_parts),
         TEST(back_pressure_is_no_error_and_keeps_the_order),
         TEST(what_waited_and_is_refused_then_ends_once),
         TEST(bytes_and_transfers_are_counted_once),
