@@ -136,7 +136,8 @@ static void after_the_restart(struct rig *r, const char *old)
     assert_int_equal(nxl_client_info(r->near[1].client, &info), NXL_OK);
     assert_int_equal(info.reconnects, 1);
     assert_string_not_equal(nxl_peer_incarnation(r->near[1].peer), old);
-    /* Its own client: old handles are stale, after a fetch the same memory moves again. */
+    /* Its own client: what the new life was not told of is stale, not free (C-031); after a fetch
+     * the same memory moves again. */
     assert_int_equal(near_move(&r->near[1], NXL_READ, stale, 0,
                                (uint64_t)(uintptr_t)r->near[0].memory, 4096, &err),
                      NXL_STALE);
