@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Installs the Debian packages that a purpose needs and that are missing: packages.sh build|test|fuzz ...
+# Installs the Debian packages that a purpose needs and that are missing: packages.sh build|test|kube|fuzz ...
 # Says what it does; needs root (or sudo) only when something is missing.
 set -euo pipefail
 
@@ -7,6 +7,9 @@ build="gcc g++ make cmake ninja-build pkg-config libc6-dev libuv1-dev libucx-dev
        libhiredis-dev libyaml-dev libcurl4-openssl-dev libssl-dev libxxhash-dev uthash-dev libcmocka-dev"
 run="redis-server openssl iproute2 procps curl"
 test="$run libucx0 ucx-utils curl git python3-minimal nftables strace"
+# tests/kube: control planes need only the first line, real nodes the second (Go comes from elsewhere)
+kube="openssl curl python3-minimal util-linux iproute2 procps
+      containerd runc containernetworking-plugins iptables nftables busybox-static"
 lint="clang clang-tidy clang-format libclang-rt-14-dev llvm"
 
 wanted=""
@@ -15,9 +18,10 @@ for purpose in "$@"; do
     build) wanted="$wanted $build" ;;
     run) wanted="$wanted $run libucx0" ;;
     test) wanted="$wanted $test" ;;
+    kube) wanted="$wanted $kube" ;;
     lint | fuzz | tsan) wanted="$wanted $lint" ;;
     *)
-        echo "packages.sh: unknown purpose '$purpose' (build, run, test, lint, fuzz, tsan)" >&2
+        echo "packages.sh: unknown purpose '$purpose' (build, run, test, kube, lint, fuzz, tsan)" >&2
         exit 2
         ;;
     esac

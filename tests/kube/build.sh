@@ -71,7 +71,7 @@ trap 'exit 143' TERM INT HUP
 fetch_modules() { # fetch_modules COMPONENT
     local attempt
     for attempt in 1 2 3; do
-        (cd "$here/modules/$1" && go mod download) >"$work/$1-modules.log" 2>&1 && return 0
+        (cd "$here/modules/$1" && timeout 900 go mod download) >"$work/$1-modules.log" 2>&1 && return 0
         say "$1: modules could not be fetched (try $attempt): $(tail -1 "$work/$1-modules.log")"
     done
     return 1
