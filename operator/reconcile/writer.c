@@ -173,19 +173,34 @@ static void group_of(const char *key, char group[NXL_QUEUE_KEY_MAX + 1])
     group[strcspn(group, " ")] = '\0';
 }
 
-static int call_failed(struct nxl_writer *writer, const struct call *call, int status,
-                       uint64_t after_ns, const struct nxl_err *err)
+/* An applied object carries its UID; when there is none with it, the server calls that a conflict.
+ */
+static int is_gone(const struct call *call, int status, const json_t *answer)
 {
+    const char *message = json_string_value(json_object_get(answer, "message"));
+
+    if (call->kind == CALL_EVENT)
+        return status == 404 || status == 409;
+    return status == 404 ||
+           (status == 409 && message != NULL && strstr(message, "uid mismatch") != NULL);
+}
+
+static int call_failed(struct nxl_writer *writer, const struct call *call, int status,
+                       const json_t *answer, uint64_t after_ns, const struct nxl_err *err)
+{
+    const char *message = json_string_value(json_object_get(answer, "message"));
+
     if (status >= 200 && status < 300)
         return 0;
-    if (status == 404 && call->kind != CALL_EVENT)
-        return 0; /* gone meanwhile: nothing is left to write */
-    if (call->kind == CALL_EVENT && (status == 404 || status == 409))
-        return 0;
+    if (is_gone(call, status, answer))
+        return 0; /* meanwhile: nothing is left to write */
     writer->counts.failed++;
     if (nxl_log_gate_open(&writer->gate, 5))
         nxl_warn("writer", "event=write_failed key=%s status=%d error=%s", nxl_quote(call->key),
-                 status, nxl_quote(err != NULL ? err->text : ""));
+                 status,
+                 nxl_quote(err != NULL       ? err->text
+                           : message != NULL ? message
+                                             : ""));
     if (call->kind == CALL_EVENT)
         event_failed(writer, call);
     nxl_queue_retry(writer->queue, call->key, writer->now_ns, writer->now_ns + after_ns);
@@ -212,7 +227,7 @@ static void answered(void *arg, int status, const json_t *answer, uint64_t after
         call->next->prev = call->prev;
     writer->call_count--;
     writer_time(writer);
-    if (!call_failed(writer, call, status, after_ns, err)) {
+    if (!call_failed(writer, call, status, answer, after_ns, err)) {
         group_of(call->key, group);
         object = writer_find(writer, group);
         if (object != NULL && strcmp(object->uid, call->uid) != 0)

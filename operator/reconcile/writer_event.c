@@ -114,6 +114,12 @@ static void event_send(struct nxl_writer *writer, struct event *event, const cha
     snprintf(path, sizeof(path), "/apis/events.k8s.io/v1/namespaces/%s/events%s%s", ns,
              fresh ? "" : "/", fresh ? "" : event->name);
     body = fresh ? event_json(writer, event, ns, peer, uid) : series_json(event);
+    if (fresh && event->count > 1) { /* many came before the first write */
+        json_t *series = series_json(event);
+
+        json_object_update(body, series);
+        json_decref(series);
+    }
     text = json_dumps(body, JSON_COMPACT);
     writer->counts.events++;
     event->written = event->count;
