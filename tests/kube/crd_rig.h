@@ -1,5 +1,5 @@
-/* crd_rig.h - what the CRD tests share: one control plane with our CRDs, relaxed JSON, and posts that
- * are judged by the causes in the server's answer. */
+/* crd_rig.h - what the CRD tests share: one control plane with our CRDs, relaxed JSON, and posts
+ * that are judged by the causes in the server's answer. */
 #ifndef NXL_TESTS_CRD_RIG_H
 #define NXL_TESTS_CRD_RIG_H
 
@@ -23,7 +23,8 @@ void crd_merge(json_t *into, const json_t *patch);
 /* body is consumed; the answer is parsed, to be freed by json_decref(). */
 json_t *crd_send(const char *method, const char *path, const char *type, json_t *body,
                  long *ret_status);
-/* 1 if the answer is a refusal (422) with a cause at field (NULL: any) whose message has text in it. */
+/* 1 if the answer is a refusal (422) with a cause at field (NULL: any) whose message has text in
+ * it. */
 int crd_refused_for(const json_t *answer, const char *field, const char *text);
 /* The openAPIV3Schema that the server has stored for "nixlpeers" or "nixlpeerslices"; new. */
 json_t *crd_schema(const char *plural);

@@ -1,5 +1,6 @@
-/* crd_schema.c - walks the schemas that the server has stored: every field is described and bounded,
- * and for each bound, enumeration and requirement an object that breaks just it is refused there. */
+/* crd_schema.c - walks the schemas that the server has stored: every field is described and
+ * bounded, and for each bound, enumeration and requirement an object that breaks just it is refused
+ * there. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -108,8 +109,8 @@ static void path_of(const struct walk *walk, const char *more, char *ret, size_t
         used += (size_t)snprintf(ret + used, size - used, "%s%s",
                                  i == 0 || walk->steps[i][0] == '[' ? "" : ".", walk->steps[i]);
     if (more[0] != '\0')
-        (void)snprintf(ret + used, size - used, "%s%s",
-                       used == 0 || more[0] == '[' ? "" : ".", more);
+        (void)snprintf(ret + used, size - used, "%s%s", used == 0 || more[0] == '[' ? "" : ".",
+                       more);
 }
 
 /* ---- one bad object ---------------------------------------------------------------------------

@@ -20,8 +20,8 @@
 static void create(const char *name, const char *patch)
 {
     long status;
-    json_t *answer = crd_send("POST", CRD_PEERS "?fieldValidation=Strict", NULL,
-                              crd_peer(name, patch), &status);
+    json_t *answer =
+        crd_send("POST", CRD_PEERS "?fieldValidation=Strict", NULL, crd_peer(name, patch), &status);
 
     if (status != 201)
         fail_msg("%s: %s", name, json_string_value(json_object_get(answer, "message")));
@@ -108,10 +108,10 @@ static void expect_columns(const json_t *table, const char *expected)
 
     json_array_foreach(json_object_get(table, "columnDefinitions"), at, column)
     {
-        used += (size_t)snprintf(
-            text + used, sizeof(text) - used, "%s%s%s", at == 0 ? "" : " ",
-            json_string_value(json_object_get(column, "name")),
-            json_integer_value(json_object_get(column, "priority")) != 0 ? "*" : "");
+        used += (size_t)snprintf(text + used, sizeof(text) - used, "%s%s%s", at == 0 ? "" : " ",
+                                 json_string_value(json_object_get(column, "name")),
+                                 json_integer_value(json_object_get(column, "priority")) != 0 ? "*"
+                                                                                              : "");
     }
     assert_string_equal(text, expected);
 }
@@ -179,8 +179,8 @@ static void test_objects_are_found_by_role_mode_and_peer(void **state)
     expect_selected("nixlpeers", "spec.role%21%3DPrefill", 1);
     expect_selected("nixlpeers", "spec.mode%3DPaused", 1);
     expect_selected("nixlpeers", "spec.role%3DPrefill,spec.mode%3DEnforce", 1);
-    json_decref(crd_send("GET", CRD_PEERS "?fieldSelector=spec.containerName%3Dx", NULL, NULL,
-                         &status));
+    json_decref(
+        crd_send("GET", CRD_PEERS "?fieldSelector=spec.containerName%3Dx", NULL, NULL, &status));
     assert_int_equal(status, 400); /* only what is declared can be selected */
     json_decref(crd_send("POST", CRD_SLICES, NULL, crd_slice("a-0", NULL), &status));
     json_decref(crd_send("POST", CRD_SLICES, NULL, crd_slice("b-0", "{'peerName':'b'}"), &status));
@@ -210,7 +210,8 @@ static void test_kubectl_knows_the_short_names_the_category_and_conditions(void 
     crd_delete(CRD_SLICES);
 }
 
-/* What kubectl explain says of path and of all objects below it; returns how many it asked about. */
+/* What kubectl explain says of path and of all objects below it; returns how many it asked about.
+ */
 static unsigned explain(const json_t *schema, const char *path)
 {
     const char *type = json_string_value(json_object_get(schema, "type"));
@@ -281,15 +282,14 @@ static void test_a_user_cannot_write_status_and_the_operator_not_spec(void **sta
     assert_int_equal(status, 201);
     assert_null(json_object_get(answer, "status"));
     json_decref(answer);
-    answer = crd_send("PATCH", CRD_PEERS "/a/status", "application/merge-patch+json",
-                      crd_json("{'spec':{'mode':'Paused'},'status':{'membershipRevision':9}}"),
-                      &status);
+    answer =
+        crd_send("PATCH", CRD_PEERS "/a/status", "application/merge-patch+json",
+                 crd_json("{'spec':{'mode':'Paused'},'status':{'membershipRevision':9}}"), &status);
     assert_int_equal(status, 200);
-    assert_string_equal(
-        json_string_value(json_object_get(json_object_get(answer, "spec"), "mode")), "Enforce");
-    assert_int_equal(json_integer_value(json_object_get(json_object_get(answer, "metadata"),
-                                                        "generation")),
-                     1);
+    assert_string_equal(json_string_value(json_object_get(json_object_get(answer, "spec"), "mode")),
+                        "Enforce");
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(answer, "metadata"), "generation")), 1);
     json_decref(answer);
     crd_delete(CRD_PEERS "/a");
 }
@@ -300,9 +300,11 @@ static void test_a_user_cannot_write_status_and_the_operator_not_spec(void **sta
 static void put_crd(json_t *crd)
 {
     long status;
+    json_t *now = crd_send("GET", CRDS "nixlpeers.nixlet.dev", NULL, NULL, &status);
 
-    (void)json_object_del(json_object_get(crd, "metadata"), "resourceVersion");
-    (void)json_object_del(json_object_get(crd, "metadata"), "managedFields");
+    (void)json_object_set(json_object_get(crd, "metadata"), "resourceVersion",
+                          json_object_get(json_object_get(now, "metadata"), "resourceVersion"));
+    json_decref(now);
     json_decref(crd_send("PUT", CRDS "nixlpeers.nixlet.dev", NULL, json_incref(crd), &status));
     assert_int_equal(status, 200);
 }
@@ -313,8 +315,8 @@ static void until_tried(const char *patch, long expected)
     long status = 0;
 
     for (int i = 0; i < 600 && status != expected; i++) {
-        json_decref(crd_send("POST", CRD_PEERS "?dryRun=All", NULL, crd_peer("try", patch),
-                             &status));
+        json_decref(
+            crd_send("POST", CRD_PEERS "?dryRun=All", NULL, crd_peer("try", patch), &status));
         if (status != expected)
             (void)poll(NULL, 0, 50);
     }
@@ -323,7 +325,8 @@ static void until_tried(const char *patch, long expected)
 
 static void test_an_object_older_than_a_rule_can_still_be_edited_elsewhere(void **state)
 {
-    static const char old[] = "{'liveness':{'leaseDurationSeconds':4,'heartbeatIntervalSeconds':3}}";
+    static const char old[] =
+        "{'liveness':{'leaseDurationSeconds':4,'heartbeatIntervalSeconds':3}}";
     long status;
     json_t *strict = crd_send("GET", CRDS "nixlpeers.nixlet.dev", NULL, NULL, &status);
     json_t *lax = json_deep_copy(strict), *at, *answer;
@@ -339,9 +342,9 @@ static void test_an_object_older_than_a_rule_can_still_be_edited_elsewhere(void 
     put_crd(strict);
     until_tried(old, 422);
 
-    answer = crd_send("PATCH", CRD_PEERS "/old", "application/merge-patch+json",
-                      crd_json("{'metadata':{'labels':{'a':'b'}},'spec':{'mode':'Observe'}}"),
-                      &status);
+    answer =
+        crd_send("PATCH", CRD_PEERS "/old", "application/merge-patch+json",
+                 crd_json("{'metadata':{'labels':{'a':'b'}},'spec':{'mode':'Observe'}}"), &status);
     assert_int_equal(status, 200);
     json_decref(answer);
     answer = crd_send("PATCH", CRD_PEERS "/old", "application/merge-patch+json",

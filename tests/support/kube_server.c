@@ -1,5 +1,6 @@
-/* kube_server.c - starts, pauses, kills and questions the parts of a private control plane. What each
- * part is told stands in tests/kube/component.sh; keys come from tests/kube/pki.sh. Test thread. */
+/* kube_server.c - starts, pauses, kills and questions the parts of a private control plane. What
+ * each part is told stands in tests/kube/component.sh; keys come from tests/kube/pki.sh. Test
+ * thread. */
 #include "support/kube_server.h"
 
 #include <arpa/inet.h>
@@ -272,7 +273,8 @@ static void become(const struct kube_server *server, enum kube_part part)
             words[count++] = etcd;
         }
     }
-    /* Without the controller-manager nobody makes the service accounts that the plug-in asks for. */
+    /* Without the controller-manager nobody makes the service accounts that the plug-in asks for.
+     */
     if ((part == KUBE_APISERVER || part == KUBE_APISERVER_B) && !server->managed)
         words[count++] = "--disable-admission-plugins=ServiceAccount";
     for (unsigned i = 0; i < self->flag_count; i++)
@@ -316,8 +318,8 @@ static void await_part(struct kube_server *server, enum kube_part part)
     uint64_t deadline = now_ms() + 90000;
 
     while (part == KUBE_MANAGER
-               ? kube_server_ask(server, "GET", "/api/v1/namespaces/default/serviceaccounts/default",
-                                 NULL, NULL)
+               ? kube_server_ask(server, "GET",
+                                 "/api/v1/namespaces/default/serviceaccounts/default", NULL, NULL)
                          .status != 200
                : !kube_server_ready(server, part)) {
         if (gone(&server->parts[part]) || now_ms() > deadline) {

@@ -1,6 +1,7 @@
-/* kube_server.h - a private Kubernetes control plane for tests: etcd, kube-apiserver and, if wanted,
- * a second API server, controller-manager and scheduler, on loopback with free ports in a temporary
- * folder. Every part can be stopped, killed and started by itself; all die with the test. */
+/* kube_server.h - a private Kubernetes control plane for tests: etcd, kube-apiserver and, if
+ * wanted, a second API server, controller-manager and scheduler, on loopback with free ports in a
+ * temporary folder. Every part can be stopped, killed and started by itself; all die with the test.
+ */
 #ifndef NXL_TESTS_KUBE_SERVER_H
 #define NXL_TESTS_KUBE_SERVER_H
 
@@ -21,20 +22,21 @@ struct kube_server;
 
 /* NULL if the binaries are there, else why not: print "SKIP: why" and end with 77. */
 const char *kube_server_missing(void);
-struct kube_server *kube_server_new(void); /* folder, keys and ports, but no process yet */
+struct kube_server *kube_server_new(void);         /* folder, keys and ports, but no process yet */
 void kube_server_free(struct kube_server *server); /* kills all and removes the folder */
 /* Before the start of part: one more flag, such as "--watch-cache=false". */
 void kube_server_flag(struct kube_server *server, enum kube_part part, const char *flag);
-/* Before the first start: pods need their service account, as in a cluster. KUBE_MANAGER makes them,
- * so start it too. */
+/* Before the first start: pods need their service account, as in a cluster. KUBE_MANAGER makes
+ * them, so start it too. */
 void kube_server_managed(struct kube_server *server);
 /* etcd and the API server, and returns when it is ready; aborts after 90 s. */
 void kube_server_up(struct kube_server *server);
 /* Our CRDs, and returns when objects of them are served. */
 void kube_server_crds(struct kube_server *server);
 
-/* One part. start returns when an API server is ready, when the manager has made the service account
- * "default"; for etcd and the scheduler at once. Data and ports stay over a kill and a start. */
+/* One part. start returns when an API server is ready, when the manager has made the service
+ * account "default"; for etcd and the scheduler at once. Data and ports stay over a kill and a
+ * start. */
 void kube_server_start(struct kube_server *server, enum kube_part part);
 void kube_server_spawn(struct kube_server *server, enum kube_part part); /* without waiting */
 void kube_server_kill(struct kube_server *server, enum kube_part part);  /* SIGKILL, and reaps */
@@ -42,7 +44,7 @@ void kube_server_end(struct kube_server *server, enum kube_part part);   /* SIGT
 void kube_server_pause(struct kube_server *server, enum kube_part part); /* SIGSTOP */
 void kube_server_resume(struct kube_server *server, enum kube_part part);
 pid_t kube_server_pid(const struct kube_server *server, enum kube_part part); /* 0: not running */
-int kube_server_ready(struct kube_server *server, enum kube_part part);       /* asks /readyz once */
+int kube_server_ready(struct kube_server *server, enum kube_part part); /* asks /readyz once */
 /* Where the second API server finds etcd, such as a fault proxy; before its start. */
 void kube_server_etcd_b(struct kube_server *server, const char *url);
 
