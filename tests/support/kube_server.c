@@ -35,6 +35,7 @@ struct kube_server {
     char folder[64], bin[4096], etcd_b[96];
     uint16_t peer_port;
     int managed;
+    long patience_ms;
     struct part parts[KUBE_PARTS];
     CURL *curl;
     char *body;
@@ -195,6 +196,7 @@ struct kube_server *kube_server_new(void)
     if (system(command) != 0)
         give_up("pki.sh");
     server->curl = curl_easy_init();
+    server->patience_ms = 30000;
     server->room = 4096;
     server->body = calloc(1, server->room);
     if (server->curl == NULL || server->body == NULL)
@@ -412,7 +414,7 @@ static struct kube_answer ask(struct kube_server *server, const char *url, const
     (void)curl_easy_setopt(curl, CURLOPT_CAINFO, kube_server_file(server, "pki/ca.crt"));
     (void)curl_easy_setopt(curl, CURLOPT_SSLCERT, kube_server_file(server, "pki/admin.crt"));
     (void)curl_easy_setopt(curl, CURLOPT_SSLKEY, kube_server_file(server, "pki/admin.key"));
-    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT, 30L);
+    (void)curl_easy_setopt(curl, CURLOPT_TIMEOUT_MS, server->patience_ms);
     (void)curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
     (void)curl_easy_setopt(curl, CURLOPT_PROXY, "");
     (void)curl_easy_setopt(curl, CURLOPT_CUSTOMREQUEST, method);
@@ -430,6 +432,11 @@ static struct kube_answer ask(struct kube_server *server, const char *url, const
     answer.text = server->body;
     answer.size = server->size;
     return answer;
+}
+
+void kube_server_patience(struct kube_server *server, long ms)
+{
+    server->patience_ms = ms;
 }
 
 struct kube_answer kube_server_ask(struct kube_server *server, const char *method, const char *path,

@@ -67,6 +67,8 @@ struct kube_answer kube_server_ask(struct kube_server *server, const char *metho
 /* The same with an Accept header. */
 struct kube_answer kube_server_get(struct kube_server *server, const char *path,
                                    const char *accept);
+/* How long a request may last before its status is 0; 30 s at first. */
+void kube_server_patience(struct kube_server *server, long ms);
 /* kubectl with these words; returns its exit status, text is what it wrote to both outputs. */
 struct kube_answer kube_server_kubectl(struct kube_server *server, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
