@@ -245,6 +245,8 @@ static void a_file_that_grew_can_be_registered_further(void **state)
     struct nxl_xfer_region more = {
         .addr = CLIENT_ADDR + CLIENT_SIZE, .len = 4096, .fd_offset = CLIENT_SIZE};
     uint64_t first = add(m, 0, CLIENT_SIZE), second;
+    unsigned char last = 0;
+    uint32_t post;
 
     assert_int_equal(ftruncate(m->client.fd, CLIENT_SIZE + 4096), 0);
     assert_int_equal(nxl_xfer_register(m->client.session, m->client.peer, &more, 1, &m->client.fd,
@@ -252,6 +254,13 @@ static void a_file_that_grew_can_be_registered_further(void **state)
                      NXL_OK);
     assert_int_equal(covers(m, 0, CLIENT_SIZE, &err), NXL_OK);
     assert_int_equal(covers(m, CLIENT_SIZE, 4096, &err), NXL_OK);
+    memset(m->client.base, 21, 4096);
+    (void)client_prepare(&m->client, 0, NXL_WRITE, m->self, 0, CLIENT_SIZE, 4096);
+    post = client_post(&m->client);
+    hand_end(m->hand, 0, NXL_OK, 1);
+    WAIT(&m->rig, client_ended(&m->client, post, NXL_OK, 1));
+    assert_int_equal(pread(m->client.fd, &last, 1, CLIENT_SIZE + 4095), 1);
+    assert_int_equal(last, 21);
     assert_int_equal(drop(m, &first, 1), NXL_OK);
     assert_int_equal(covers(m, CLIENT_SIZE, 4096, &err), NXL_OK);
     assert_int_equal(drop(m, &second, 1), NXL_OK);
