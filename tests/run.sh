@@ -145,7 +145,7 @@ run_kube() {
     echo "   waited $((SECONDS - start)) s"
     case $status in
     0) NXL_KUBE_BIN=$(tail -1 build/kube-build.out) && export NXL_KUBE_BIN ;;
-    77) export NXL_KUBE_BIN="" NXL_KUBE_WHY=$(tail -1 build/kube-build.log) ;;
+    77) export NXL_KUBE_BIN="" NXL_KUBE_WHY=$(sed -n '$s/^kube build: //p' build/kube-build.log) ;;
     *)
         fail "kube: tests/kube/build.sh"
         tail -20 build/kube-build.log
