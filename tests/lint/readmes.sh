@@ -3,7 +3,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/../.."
 bad=0
-for folder in agent backends deploy tests agent/base agent/wire agent/catalog agent/plan agent/host agent/xfer agent/front \
+for folder in agent backends crds deploy operator tests agent/base agent/wire agent/catalog agent/plan agent/host agent/xfer agent/front \
     agent/cluster agent/stream operator/push agent/status agent/client agent/ctl backends/null backends/fault backends/shm backends/ucx; do
     [ -d "$folder" ] || continue
     limit=40
